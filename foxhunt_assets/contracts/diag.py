@@ -1,0 +1,125 @@
+"""The diagnostics contract: 712 leaves, of which `live` ones stand in every row and `planned` ones in none.
+
+diag_leaves.tsv holds one row a leaf: path, dtype, unit, min, max, group, phase_rule, producer, status,
+may_be_constant (why a healthy short run may not move it, empty where it must), definition.
+phase_rule: both; train_only (0 in eval); eval_only (0 in train); held (frozen at its last training value in
+eval); reset (cumulative, anew at the first eval row); config (one value a run).
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from foxhunt_assets.errors import ContractBroken
+
+N_LEAVES = 712
+Value = int | float | bool
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One leaf of the contract; minimum and maximum are None where the definition sets no bound."""
+
+    path: str
+    dtype: str
+    unit: str
+    minimum: float | None
+    maximum: float | None
+    group: str
+    phase_rule: str
+    producer: str
+    status: str
+    may_be_constant: str
+    definition: str
+
+
+@cache
+def leaves() -> tuple[Leaf, ...]:
+    """All 712 leaves in contract order."""
+    text = resources.files(__package__).joinpath("diag_leaves.tsv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
+    found = tuple(
+        Leaf(
+            r["path"], r["dtype"], r["unit"], _bound(r["min"]), _bound(r["max"]), r["group"], r["phase_rule"],
+            r["producer"], r["status"], r["may_be_constant"], r["definition"],
+        )
+        for r in rows
+    )  # fmt: skip
+    if len(found) != N_LEAVES or len({leaf.path for leaf in found}) != N_LEAVES:
+        raise ContractBroken(f"diag_leaves.tsv: {len(found)} rows, {N_LEAVES} distinct paths are the contract")
+    return found
+
+
+@cache
+def live_leaves() -> tuple[Leaf, ...]:
+    """The leaves every row holds, in contract order."""
+    return tuple(leaf for leaf in leaves() if leaf.status == "live")
+
+
+def nest(flat: Mapping[str, Value]) -> dict[str, Any]:
+    """{"a.b": 1} -> {"a": {"b": 1}}, keeping order."""
+    out: dict[str, Any] = {}
+    for path, value in flat.items():
+        *parents, name = path.split(".")
+        node = out
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = value
+    return out
+
+
+def flatten(row: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
+    """The inverse of `nest`."""
+    out: dict[str, Value] = {}
+    for name, value in row.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            out.update(flatten(value, path + "."))
+        else:
+            out[path] = value
+    return out
+
+
+def row_faults(flat: Mapping[str, Value]) -> list[str]:
+    """What is wrong with one row: leaf set, types, NaN or infinity, bounds. Empty when nothing is."""
+    faults = [f"{path}: not in the contract" for path in flat if path not in _live_by_path()]
+    for leaf in live_leaves():
+        if leaf.path not in flat:
+            faults.append(f"{leaf.path}: missing")
+        elif fault := _value_fault(leaf, flat[leaf.path]):
+            faults.append(f"{leaf.path}: {fault}")
+    return faults
+
+
+def groups(paths: Iterable[str]) -> list[str]:
+    """First segments of the paths, in order, once each."""
+    return list(dict.fromkeys(path.split(".")[0] for path in paths))
+
+
+@cache
+def _live_by_path() -> dict[str, Leaf]:
+    return {leaf.path: leaf for leaf in live_leaves()}
+
+
+def _bound(text: str) -> float | None:
+    return float(text) if text else None
+
+
+def _value_fault(leaf: Leaf, value: object) -> str:
+    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "bool": (bool,), "float": (int, float)}
+    if not isinstance(value, kinds[leaf.dtype]) or (leaf.dtype != "bool" and isinstance(value, bool)):
+        return f"{value!r} is not {leaf.dtype}"
+    number = float(value)  # type: ignore[arg-type]
+    if not math.isfinite(number):
+        return f"{value!r} is not finite"
+    if leaf.minimum is not None and number < leaf.minimum:
+        return f"{value!r} is under {leaf.minimum}"
+    if leaf.maximum is not None and number > leaf.maximum:
+        return f"{value!r} is over {leaf.maximum}"
+    return ""

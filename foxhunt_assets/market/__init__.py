@@ -1,0 +1,1 @@
+"""Files to snapshots, features, labels and folds. Knows prices and time; knows nothing of accounts or training."""

@@ -1,0 +1,125 @@
+"""Settings: FOXHUNT_HOME/foxhunt.toml, then the environment. Unknown keys are refused.
+
+One absolute file serves the webserver, the daemon and every worker; its hash travels in the run tags and a
+worker that reads another one stops. What a fold is made of and how long training runs come from a profile
+(`trainer/config.py`); [training.overrides] changes single values of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from foxhunt_assets.errors import BadInput
+
+CONFIG_NAME = "foxhunt.toml"
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """dir: folder of Databento files (None: FOXHUNT_HOME/data). root: product. grid_ms: snapshot clock."""
+
+    dir: str | None = None
+    root: str = "ES"
+    grid_ms: int = 250
+    instrument_mode: str = "front_month"
+
+
+@dataclass(frozen=True)
+class FoldSettings:
+    """n_folds: walk-forward folds. seeds: one run each. embargo_rows: rows left out after each evaluation range."""
+
+    n_folds: int = 2
+    seeds: tuple[int, ...] = (0,)
+    embargo_rows: int = 0
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """profile: demo, quick, mid or full. device: auto, cpu or cuda. overrides: single values of the profile."""
+
+    profile: str = "demo"
+    device: str = "auto"
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything a person sets, with every path absolute."""
+
+    home: Path
+    data: DataSettings = field(default_factory=DataSettings)
+    folds: FoldSettings = field(default_factory=FoldSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    fees: dict[str, Any] = field(default_factory=dict)  # {"ES": {"1997-09-09": 225}}: cents a side by date
+
+    @property
+    def data_dir(self) -> Path:
+        return Path(self.data.dir) if self.data.dir else self.home / "data"
+
+    @property
+    def hash(self) -> str:
+        """sha256 of everything but the place it was read from."""
+        body = {k: v for k, v in dataclasses.asdict(self).items() if k != "home"}
+        body["data"]["dir"] = None
+        return hashlib.sha256(json.dumps(body, sort_keys=True, default=str).encode()).hexdigest()
+
+
+_TABLES = {"data": DataSettings, "folds": FoldSettings, "training": TrainingSettings}
+
+
+def home_dir(env: Mapping[str, str] = os.environ) -> Path:
+    return Path(env.get("FOXHUNT_HOME") or ".foxhunt").absolute()
+
+
+def load(env: Mapping[str, str] = os.environ) -> Settings:
+    """Settings of this process. BadInput names the file, the key and the known ones."""
+    home = home_dir(env)
+    path = home / CONFIG_NAME
+    raw: dict[str, Any] = {}
+    if path.exists():
+        try:
+            raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        except tomllib.TOMLDecodeError as error:
+            raise BadInput(f"{path}: not valid TOML: {error}") from None
+    _refuse_unknown(str(path), "", raw, [*_TABLES, "fees"])
+    parts = {name: _table(path, name, cls, raw.get(name, {})) for name, cls in _TABLES.items()}
+    if env.get("FOXHUNT_DATA_DIR"):
+        parts["data"] = dataclasses.replace(parts["data"], dir=str(Path(env["FOXHUNT_DATA_DIR"]).absolute()))
+    settings = Settings(home=home, fees=raw.get("fees", {}), **parts)
+    _check(path, settings)
+    return settings
+
+
+def _table(path: Path, name: str, cls: type, raw: Mapping[str, Any]) -> Any:
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    _refuse_unknown(str(path), f"{name}.", raw, list(fields))
+    return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()})
+
+
+def _refuse_unknown(path: str, prefix: str, raw: Mapping[str, Any], known: list[str]) -> None:
+    for key in raw:
+        if key not in known:
+            raise BadInput(f"{path}: unknown key {prefix}{key}; known: {', '.join(known)}")
+
+
+def _check(path: Path, s: Settings) -> None:
+    problems = {
+        "folds.n_folds must be an integer of 1 or more": isinstance(s.folds.n_folds, int) and s.folds.n_folds >= 1,
+        "folds.seeds must be distinct integers of 0 or more": bool(s.folds.seeds)
+        and all(isinstance(x, int) and x >= 0 for x in s.folds.seeds)
+        and len(set(s.folds.seeds)) == len(s.folds.seeds),
+        "folds.embargo_rows must be 0 or more": s.folds.embargo_rows >= 0,
+        "data.grid_ms must be a positive multiple of 250": s.data.grid_ms > 0 and s.data.grid_ms % 250 == 0,
+        "training.device must be auto, cpu or cuda": s.training.device in ("auto", "cpu", "cuda"),
+    }
+    for text, fine in problems.items():
+        if not fine:
+            raise BadInput(f"{path}: {text}")

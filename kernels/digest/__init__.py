@@ -1,0 +1,1 @@
+"""Position-keyed digests of raw bits: exact, free of summation order, blind to nothing that matters."""

@@ -1,0 +1,29 @@
+"""Digests of tensors and of lists of tensors; the leaf form fits an int every JSON reader keeps exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from kernels.digest.reference import digest32, digest64
+
+__all__ = ["chain", "digest32", "digest64", "digest_all", "leaf53"]
+
+
+def chain(previous: int, x: torch.Tensor) -> int:
+    """The digest of `previous` followed by x: a running digest whose cost does not grow."""
+    return digest64(x, seed=previous - 2**64 if previous >= 2**63 else previous)
+
+
+def digest_all(tensors: Iterable[torch.Tensor]) -> int:
+    """One digest over tensors in order."""
+    value = 0
+    for x in tensors:
+        value = chain(value, x)
+    return value
+
+
+def leaf53(digest: int) -> int:
+    """(d AND (2^53 - 1)) XOR (d >> 53): the form of the checksums leaves."""
+    return (digest & (2**53 - 1)) ^ (digest >> 53)
