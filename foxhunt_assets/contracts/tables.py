@@ -91,6 +91,7 @@ EQUITY = _columns(
     ("ts", "int64", "ns UTC", "ts of the book the account stands on when the row ends"),
     ("segment", "int32", "1", "tape segment of that book"),
     ("trade_date", "string", "date", "exchange trade date of that book"),
+    ("action", "int8", "1", "executed action of the row, -1 on the drain row"),
     ("equity_cents", "int64", "cents", "realised plus open net pnl since the phase began"),
 )
 

@@ -1,0 +1,207 @@
+"""The trainer's configuration: every size, rate and time, with the profiles. Nothing here is a path or a clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from foxhunt_assets.errors import BadInput
+from foxhunt_assets.simulator.config import EnvConfig
+from foxhunt_assets.storage import canonical_json
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """accounts: B. window: K snapshots. hidden: H. atoms: of C51. frd_atoms, frd_hidden: the FRD head."""
+
+    accounts: int = 128
+    window: int = 32
+    hidden: int = 128
+    atoms: int = 21
+    frd_atoms: int = 21
+    frd_hidden: int = 64
+
+
+@dataclass(frozen=True)
+class LabelConfig:
+    """horizons: in snapshots, ascending. range_sigma: half-range of the atoms."""
+
+    horizons: tuple[int, ...] = (60, 300, 1800)
+    range_sigma: float = 3.0
+
+
+@dataclass(frozen=True)
+class LearningConfig:
+    """PPO on a rollout window of T = rollout_steps, with C51 on replay rows in the same pass.
+
+    epochs x minibatches passes over the window's B x T rows; each adds replay_rows sampled transitions.
+    kl_stop: k3 KL over which the rest of a window's minibatches is left out.
+    """
+
+    rollout_steps: int = 256
+    epochs: int = 4
+    minibatches: int = 4
+    replay_capacity: int = 32_768
+    replay_rows: int = 1_024
+    gamma: float = 0.995
+    gae_lambda: float = 0.95
+    clip_eps: float = 0.2
+    value_clip: float = 0.2
+    entropy_coef: float = 0.01
+    kl_stop: float = 0.05
+    grad_clip: float = 1.0
+    lr_encoder: float = 3e-4
+    lr_q: float = 3e-4
+    lr_pi: float = 1e-4
+    lr_v: float = 3e-4
+    lr_frd: float = 1e-3
+    weight_decay: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.999
+    adam_eps: float = 1e-8
+    target_tau: float = 0.005
+    per_alpha: float = 0.6
+    per_beta: float = 0.4
+    pi_floor: float = 0.02
+    reward_scale: float = 0.01
+    popart_beta: float = 0.001
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """n_steps: training steps. n_eval_steps: evaluation steps, None for the whole range.
+    checkpoint_every: steps between resumable checkpoints. threads: torch threads, part of the identity (it moves sums).
+    """
+
+    n_steps: int = 20_000
+    n_eval_steps: int | None = None
+    warmup_steps: int = 256
+    checkpoint_every: int = 1_024
+    threads: int = 2
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """One configuration, whole. `hash` is its identity."""
+
+    profile: str
+    model: ModelConfig = field(default_factory=ModelConfig)
+    labels: LabelConfig = field(default_factory=LabelConfig)
+    env: EnvConfig = field(default_factory=EnvConfig)
+    learning: LearningConfig = field(default_factory=LearningConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256(canonical_json(self.to_json()).encode()).hexdigest()
+
+    @property
+    def purge_rows(self) -> int:
+        return max(self.labels.horizons) + self.env.latency_steps
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> TrainerConfig:
+        return _check(_build(cls, raw, ""))
+
+
+# demo: seconds on two CPU cores. quick: the determinism smoke. mid: the policy smoke. full: production.
+_PROFILES: dict[str, dict[str, Any]] = {
+    "demo": {
+        "model": {"accounts": 32, "hidden": 32, "frd_hidden": 16},
+        "labels": {"horizons": (8, 32, 128)},
+        "env": {"min_hold_steps": 8, "episode_length": 256},
+        "learning": {
+            "rollout_steps": 32, "epochs": 2, "minibatches": 2, "replay_capacity": 4_096, "replay_rows": 128,
+            "lr_encoder": 1e-3, "lr_q": 1e-3, "lr_pi": 1e-3, "lr_v": 1e-3,
+        },
+        "run": {"n_steps": 256, "warmup_steps": 16, "checkpoint_every": 64},
+    },
+    "quick": {
+        "learning": {"rollout_steps": 32},
+        "run": {"n_steps": 200, "n_eval_steps": 50, "warmup_steps": 5, "checkpoint_every": 64},
+    },
+    "mid": {"run": {"n_steps": 2_000, "n_eval_steps": 500, "warmup_steps": 50}},
+    "full": {},
+}  # fmt: skip
+PROFILES = tuple(_PROFILES)
+
+
+def from_profile(profile: str, overrides: Mapping[str, Any] | None = None) -> TrainerConfig:
+    """A profile with single values changed: {"env": {"latency_steps": 2}}. BadInput names an unknown key."""
+    if profile not in _PROFILES:
+        raise BadInput(f"unknown profile {profile!r}; known: {', '.join(PROFILES)}")
+    return TrainerConfig.from_json({"profile": profile, **_merge(_PROFILES[profile], overrides or {})})
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in over.items():
+        nested = isinstance(value, Mapping) and isinstance(out.get(key, {}), Mapping)
+        out[key] = _merge(out.get(key, {}), value) if nested else value
+    return out
+
+
+def _build(cls: type, raw: Mapping[str, Any], prefix: str) -> Any:
+    hints = typing.get_type_hints(cls)
+    for key in raw:
+        if key not in hints:
+            raise BadInput(f"configuration: unknown key {prefix}{key}; known: {', '.join(hints)}")
+    values = {}
+    for key, value in raw.items():
+        kind = hints[key]
+        if dataclasses.is_dataclass(kind):
+            values[key] = _build(typing.cast(type, kind), value, f"{prefix}{key}.")
+        else:
+            values[key] = _plain(kind, value, prefix + key)
+    return cls(**values)
+
+
+def _plain(kind: Any, value: Any, where: str) -> Any:
+    if typing.get_origin(kind) is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise BadInput(f"configuration: {where} must be a list, not {value!r}")
+        return tuple(tuple(v) if isinstance(v, list) else v for v in value)
+    if isinstance(kind, types.UnionType):
+        return None if value is None else _plain(typing.get_args(kind)[0], value, where)
+    fits = isinstance(value, (int, float) if kind is float else kind) and not (
+        isinstance(value, bool) and kind is not bool
+    )
+    if not fits:
+        raise BadInput(f"configuration: {where} must be {kind.__name__}, not {value!r}")
+    return float(value) if kind is float else value
+
+
+def _check(c: TrainerConfig) -> TrainerConfig:
+    m, e, le = c.model, c.env, c.learning
+    rules = {
+        "model.accounts must be 1 or more": m.accounts >= 1,
+        "model.window must be 2 or more": m.window >= 2,
+        "labels.horizons must be ascending, positive and distinct": list(c.labels.horizons)
+        == sorted({h for h in c.labels.horizons if h > 0}),
+        "labels.horizons must be three (h1, h2, h3 of the diagnostics)": len(c.labels.horizons) == 3,
+        "env.latency_steps must be 1 or more: an order never fills on the book it was decided on": e.latency_steps >= 1,
+        "env.max_units must be 1 to 4": 1 <= e.max_units <= 4,
+        "learning.rollout_steps must be 1 to 1024": 1 <= le.rollout_steps <= 1024,
+        "learning.minibatches must divide accounts x rollout_steps": (m.accounts * le.rollout_steps)
+        % le.minibatches
+        == 0,
+        "learning.replay_capacity must be a power of two": le.replay_capacity & (le.replay_capacity - 1) == 0
+        and le.replay_capacity > 0,
+        "learning.replay_capacity must hold at least one row an account": le.replay_capacity >= m.accounts,
+        "run.n_steps must be 1 or more": c.run.n_steps >= 1,
+        "run.threads must be 1 or more": c.run.threads >= 1,
+        "run.n_eval_steps must be 1 or more, or left out for the whole range": c.run.n_eval_steps is None
+        or c.run.n_eval_steps >= 1,
+    }
+    for text, fine in rules.items():
+        if not fine:
+            raise BadInput(f"configuration: {text}")
+    return c
