@@ -9,6 +9,7 @@ eval); reset (cumulative, anew at the first eval row); config (one value a run).
 from __future__ import annotations
 
 import csv
+import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import Any
 from foxhunt_assets.errors import ContractBroken
 
 N_LEAVES = 712
+_TSV = "diag_leaves.tsv"
 Value = int | float | bool
 
 
@@ -42,7 +44,7 @@ class Leaf:
 @cache
 def leaves() -> tuple[Leaf, ...]:
     """All 712 leaves in contract order."""
-    text = resources.files(__package__).joinpath("diag_leaves.tsv").read_text(encoding="utf-8")
+    text = _tsv_bytes().decode("utf-8")
     rows = list(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
     found = tuple(
         Leaf(
@@ -52,7 +54,7 @@ def leaves() -> tuple[Leaf, ...]:
         for r in rows
     )  # fmt: skip
     if len(found) != N_LEAVES or len({leaf.path for leaf in found}) != N_LEAVES:
-        raise ContractBroken(f"diag_leaves.tsv: {len(found)} rows, {N_LEAVES} distinct paths are the contract")
+        raise ContractBroken(f"{_TSV}: {len(found)} rows, {N_LEAVES} distinct paths are the contract")
     return found
 
 
@@ -60,6 +62,12 @@ def leaves() -> tuple[Leaf, ...]:
 def live_leaves() -> tuple[Leaf, ...]:
     """The leaves every row holds, in contract order."""
     return tuple(leaf for leaf in leaves() if leaf.status == "live")
+
+
+@cache
+def contract_sha256() -> str:
+    """sha256 of diag_leaves.tsv: the contract's identity, stored beside everything written under it."""
+    return hashlib.sha256(_tsv_bytes()).hexdigest()
 
 
 def nest(flat: Mapping[str, Value]) -> dict[str, Any]:
@@ -100,6 +108,10 @@ def row_faults(flat: Mapping[str, Value]) -> list[str]:
 def groups(paths: Iterable[str]) -> list[str]:
     """First segments of the paths, in order, once each."""
     return list(dict.fromkeys(path.split(".")[0] for path in paths))
+
+
+def _tsv_bytes() -> bytes:
+    return resources.files(__package__).joinpath(_TSV).read_bytes()
 
 
 @cache
