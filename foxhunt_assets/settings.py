@@ -51,6 +51,13 @@ class TrainingSettings:
 
 
 @dataclass(frozen=True)
+class EvaluationSettings:
+    """overrides: values of the profile that hold in evaluation only (fee, latency): no new training is needed."""
+
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything a person sets, with every path absolute."""
 
@@ -58,7 +65,7 @@ class Settings:
     data: DataSettings = field(default_factory=DataSettings)
     folds: FoldSettings = field(default_factory=FoldSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
-    fees: dict[str, Any] = field(default_factory=dict)  # {"ES": {"1997-09-09": 225}}: cents a side by date
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
 
     @property
     def data_dir(self) -> Path:
@@ -72,7 +79,7 @@ class Settings:
         return hashlib.sha256(json.dumps(body, sort_keys=True, default=str).encode()).hexdigest()
 
 
-_TABLES = {"data": DataSettings, "folds": FoldSettings, "training": TrainingSettings}
+_TABLES = {"data": DataSettings, "folds": FoldSettings, "training": TrainingSettings, "evaluation": EvaluationSettings}
 
 
 def home_dir(env: Mapping[str, str] = os.environ) -> Path:
@@ -89,11 +96,11 @@ def load(env: Mapping[str, str] = os.environ) -> Settings:
             raw = tomllib.loads(path.read_text(encoding="utf-8"))
         except tomllib.TOMLDecodeError as error:
             raise BadInput(f"{path}: not valid TOML: {error}") from None
-    _refuse_unknown(str(path), "", raw, [*_TABLES, "fees"])
+    _refuse_unknown(str(path), "", raw, list(_TABLES))
     parts = {name: _table(path, name, cls, raw.get(name, {})) for name, cls in _TABLES.items()}
     if env.get("FOXHUNT_DATA_DIR"):
         parts["data"] = dataclasses.replace(parts["data"], dir=str(Path(env["FOXHUNT_DATA_DIR"]).absolute()))
-    settings = Settings(home=home, fees=raw.get("fees", {}), **parts)
+    settings = Settings(home=home, **parts)
     _check(path, settings)
     return settings
 

@@ -181,7 +181,9 @@ def lock(path: Path, what: str) -> Iterator[None]:
             fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             f.seek(0)
-            raise BadInput(f"{what} is held by process {f.read().strip() or '?'} ({path}); wait for it or stop it") from None
+            raise BadInput(
+                f"{what} is held by process {f.read().strip() or '?'} ({path}); wait for it or stop it"
+            ) from None
         f.truncate(0)
         f.write(str(os.getpid()))
         f.flush()

@@ -1,7 +1,7 @@
 """Contract facts: tick, multiplier, listed months and fees by date. The one home of every dollar constant.
 
 Sources: CME contract specifications of ES, MES and NQ. The fee is an assumption, not a quote: 225 cents a
-side for ES covers exchange, clearing and a discount broker; set it in foxhunt.toml for your own account.
+side for ES covers exchange, clearing and a discount broker; override it with env.fee_cents in foxhunt.toml for your own account.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ class ContractFacts:
         """Fee in cents a side and lot on a trade date."""
         cents = [c for first, c in self.fee_cents if first <= day]
         if not cents:
-            raise BadInput(f"{self.root}: the fee table starts after {day}; add a row to fees in foxhunt.toml")
+            raise BadInput(
+                f"{self.root}: the fee table starts after {day}; add a row to training.overrides.env.fee_cents in foxhunt.toml"
+            )
         return cents[-1]
 
 
