@@ -96,12 +96,17 @@ def flatten(row: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
 
 def row_faults(flat: Mapping[str, Value]) -> list[str]:
     """What is wrong with one row: leaf set, types, NaN or infinity, bounds. Empty when nothing is."""
-    faults = [f"{path}: not in the contract" for path in flat if path not in _live_by_path()]
-    for leaf in live_leaves():
-        if leaf.path not in flat:
-            faults.append(f"{leaf.path}: missing")
-        elif fault := _value_fault(leaf, flat[leaf.path]):
-            faults.append(f"{leaf.path}: {fault}")
+    return faults_against(live_by_path(), flat)
+
+
+def faults_against(contract: Mapping[str, Leaf], flat: Mapping[str, Value]) -> list[str]:
+    """`row_faults` against the leaves given, by path."""
+    faults = [f"{path}: not in the contract" for path in flat if path not in contract]
+    for path, leaf in contract.items():
+        if path not in flat:
+            faults.append(f"{path}: missing")
+        elif fault := value_fault(leaf, flat[path]):
+            faults.append(f"{path}: {fault}")
     return faults
 
 
@@ -110,28 +115,36 @@ def groups(paths: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(path.split(".")[0] for path in paths))
 
 
+@cache
+def live_by_path() -> dict[str, Leaf]:
+    """The live leaves by path, in contract order."""
+    return {leaf.path: leaf for leaf in live_leaves()}
+
+
+def value_fault(leaf: Leaf, value: object) -> str:
+    """What is wrong with one value: type, NaN or infinity, bounds, int64 range. Empty when nothing is."""
+    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "bool": (bool,), "float": (int, float)}
+    if not isinstance(value, kinds[leaf.dtype]) or (leaf.dtype != "bool" and isinstance(value, bool)):
+        return f"{value!r} is not {leaf.dtype}"
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "does not fit 64 bits"
+    return bound_fault(float(value), leaf.minimum, leaf.maximum)  # type: ignore[arg-type]
+
+
+def bound_fault(number: float, minimum: float | None, maximum: float | None) -> str:
+    """What is wrong with a number that must be finite and inside its bounds; empty when nothing is."""
+    if not math.isfinite(number):
+        return f"{number!r} is not finite"
+    if minimum is not None and number < minimum:
+        return f"{number!r} is under {minimum}"
+    if maximum is not None and number > maximum:
+        return f"{number!r} is over {maximum}"
+    return ""
+
+
 def _tsv_bytes() -> bytes:
     return resources.files(__package__).joinpath(_TSV).read_bytes()
 
 
-@cache
-def _live_by_path() -> dict[str, Leaf]:
-    return {leaf.path: leaf for leaf in live_leaves()}
-
-
 def _bound(text: str) -> float | None:
     return float(text) if text else None
-
-
-def _value_fault(leaf: Leaf, value: object) -> str:
-    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "bool": (bool,), "float": (int, float)}
-    if not isinstance(value, kinds[leaf.dtype]) or (leaf.dtype != "bool" and isinstance(value, bool)):
-        return f"{value!r} is not {leaf.dtype}"
-    number = float(value)  # type: ignore[arg-type]
-    if not math.isfinite(number):
-        return f"{value!r} is not finite"
-    if leaf.minimum is not None and number < leaf.minimum:
-        return f"{value!r} is under {leaf.minimum}"
-    if leaf.maximum is not None and number > leaf.maximum:
-        return f"{value!r} is over {leaf.maximum}"
-    return ""

@@ -1,7 +1,7 @@
-"""Contracts of eval_summary.json and train_summary.json: one table of fields each, and what must hold between them.
+"""Contracts of eval_summary.json and train_summary.json: a table of fields each, and what holds between them.
 
-A dotted name is a nested object: `per_account.min_usd` is {"per_account": {"min_usd": ...}}. Fields whose type
-is "hashes" are objects of name -> sha256. Nothing but the fields named here may stand in the file.
+A dotted name is a nested object: `per_account.min_usd` is {"per_account": {"min_usd": ...}}. A field of type
+"hashes" is an object of name -> sha256. Nothing but the fields named here may stand in the file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from foxhunt_assets.contracts.diag import contract_sha256
+from foxhunt_assets.contracts.diag import bound_fault, contract_sha256
 
 MIN_TRADE_DATES = 20  # fewer trade dates give no daily Sharpe ratio
 FieldType = Literal["int", "float", "bool", "string", "hashes"]
@@ -59,7 +59,7 @@ EVAL_SUMMARY: tuple[Field, ...] = (
     Field("total_pnl_usd", "float", "usd", "total_pnl_cents / 100"),
     Field("fees_usd", "float", "usd", "fees of all trades, inside total_pnl_usd", minimum=0),
     Field("slippage_usd", "float", "usd", "adverse distance of all fills from mid, inside total_pnl_usd"),
-    Field("max_drawdown_usd", "float", "usd", "largest fall of fleet equity from its maximum, market time", 0),
+    Field("max_drawdown_usd", "float", "usd", "largest fall of equity from its maximum, market time", 0),
     Field("win_rate", "float", "ratio", "trades with net pnl above 0 over n_trades; 0 without a trade", 0, 1),
     Field("avg_win_usd", "float", "usd", "mean net pnl of trades above 0; 0 without one", minimum=0),
     Field("avg_loss_usd", "float", "usd", "mean magnitude of trades at or below 0; 0 without one", minimum=0),
@@ -75,7 +75,7 @@ EVAL_SUMMARY: tuple[Field, ...] = (
     Field("per_account.mean_usd", "float", "usd", "mean final pnl over accounts"),
     Field("per_account.std_usd", "float", "usd", "population std of final pnl over accounts", minimum=0),
     Field("warmup.steps", "int", "steps", "length of the defensive window, inside n_steps", minimum=0),
-    Field("warmup.pnl_usd", "float", "usd", "realised net pnl of trades closed inside it, part of total_pnl_usd"),
+    Field("warmup.pnl_usd", "float", "usd", "net pnl of trades closed inside it, part of total_pnl_usd"),
     Field(
         "break_even_fee_usd_per_side", "float", "usd",
         "fee a lot and side at which total pnl is 0: (total_pnl_usd + fees_usd) / (2 x lots closed); "
@@ -158,13 +158,7 @@ def _fault(field: Field, value: Any) -> str:
         return f"{value!r} is not {field.type}"
     if field.type == "string":
         return "" if re.fullmatch(field.pattern, value) else f"{value!r} does not match {field.pattern}"
-    if not math.isfinite(value):
-        return f"{value!r} is not finite"
-    if field.minimum is not None and value < field.minimum:
-        return f"{value!r} is under {field.minimum}"
-    if field.maximum is not None and value > field.maximum:
-        return f"{value!r} is over {field.maximum}"
-    return ""
+    return bound_fault(float(value), field.minimum, field.maximum)
 
 
 def _hashes_fault(value: Any) -> str:
@@ -195,8 +189,7 @@ def _eval_relations(s: Mapping[str, Any]) -> dict[str, bool]:
         ),
         "warmup.steps: more than n_steps": s["warmup"]["steps"] <= s["n_steps"],
         "break_even: null if and only if there is no trade": all(
-            (s[name] is not None) == traded
-            for name in ("break_even_fee_usd_per_side", "break_even_ticks_per_lot")
+            (s[name] is not None) == traded for name in ("break_even_fee_usd_per_side", "break_even_ticks_per_lot")
         ),
     }
 
