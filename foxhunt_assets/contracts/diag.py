@@ -121,14 +121,22 @@ def live_by_path() -> dict[str, Leaf]:
     return {leaf.path: leaf for leaf in live_leaves()}
 
 
-def value_fault(leaf: Leaf, value: object) -> str:
+def value_fault(leaf: Leaf, value: Any) -> str:
     """What is wrong with one value: type, NaN or infinity, bounds, int64 range. Empty when nothing is."""
-    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "bool": (bool,), "float": (int, float)}
-    if not isinstance(value, kinds[leaf.dtype]) or (leaf.dtype != "bool" and isinstance(value, bool)):
-        return f"{value!r} is not {leaf.dtype}"
+    if fault := type_fault(leaf.dtype, value):
+        return fault
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return "does not fit 64 bits"
-    return bound_fault(float(value), leaf.minimum, leaf.maximum)  # type: ignore[arg-type]
+    return bound_fault(float(value), leaf.minimum, leaf.maximum)
+
+
+_KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "bool": (bool,), "float": (int, float), "string": (str,)}
+
+
+def type_fault(kind: str, value: Any) -> str:
+    """Whether a JSON value is an int, float (an int will do), bool or string; true is not a number."""
+    fits = isinstance(value, _KINDS[kind]) and (kind == "bool" or not isinstance(value, bool))
+    return "" if fits else f"{value!r} is not {kind}"
 
 
 def bound_fault(number: float, minimum: float | None, maximum: float | None) -> str:

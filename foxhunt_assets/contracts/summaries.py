@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from foxhunt_assets.contracts.diag import bound_fault, contract_sha256
+from foxhunt_assets.contracts.diag import bound_fault, contract_sha256, type_fault
 
 MIN_TRADE_DATES = 20  # fewer trade dates give no daily Sharpe ratio
 FieldType = Literal["int", "float", "bool", "string", "hashes"]
@@ -148,14 +148,8 @@ def _fault(field: Field, value: Any) -> str:
         return "" if field.nullable else "null"
     if field.type == "hashes":
         return _hashes_fault(value)
-    kinds: dict[str, tuple[type, ...]] = {
-        "int": (int,),
-        "float": (int, float),
-        "bool": (bool,),
-        "string": (str,),
-    }
-    if not isinstance(value, kinds[field.type]) or (isinstance(value, bool) and field.type != "bool"):
-        return f"{value!r} is not {field.type}"
+    if fault := type_fault(field.type, value):
+        return fault
     if field.type == "string":
         return "" if re.fullmatch(field.pattern, value) else f"{value!r} does not match {field.pattern}"
     return bound_fault(float(value), field.minimum, field.maximum)
