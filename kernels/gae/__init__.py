@@ -1,0 +1,1 @@
+"""Generalised advantage estimation over a rollout (Schulman et al. 2016)."""

@@ -1,0 +1,63 @@
+"""Prioritised sampling on a power-of-two sum tree: float32 [2 capacity], leaf i (priority^alpha) at capacity + i.
+
+Leaves are finite and not negative; zero is an empty slot. Nothing here synchronises with the host.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernels.arguments import check
+from kernels.sumtree import reference
+
+
+def _check_tree(tree: torch.Tensor) -> None:
+    check("tree", tree, (None,), torch.float32)
+    words = tree.numel()
+    if words < 2 or words & (words - 1):
+        raise ValueError(f"tree: {words} words, expected twice a power of two")
+
+
+def new_tree(capacity: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    """An empty tree, float32 [2 capacity]; ValueError where capacity is not a power of two."""
+    if capacity < 1 or capacity & (capacity - 1):
+        raise ValueError(f"capacity: {capacity} is not a power of two")
+    return torch.zeros(2 * capacity, dtype=torch.float32, device=device)
+
+
+def rebuild(tree: torch.Tensor) -> None:
+    """Recompute every inner node from the leaves, in place, pairwise a level at a time."""
+    _check_tree(tree)
+    reference.rebuild(tree)
+
+
+def sample(tree: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """Leaf numbers int64 [S], one draw from each of S equal parts of the total mass; -1 where there is no mass.
+
+    u: float32 [S] uniforms in [0, 1), one a part (the stratification is done here, not by the caller).
+    Schaul et al. 2016 (1511.05952), section 3.3. A leaf of zero mass is never drawn.
+    """
+    _check_tree(tree)
+    check("u", u, (None,), tree.dtype)
+    return reference.descend(tree, reference.stratified_mass(tree, u))
+
+
+def update(tree: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> None:
+    """Write values float32 [S] to leaves indices int64 [S] and rebuild, in place.
+
+    The lowest batch row wins a duplicate index: on a device the last writer would be whichever came last.
+    """
+    _check_tree(tree)
+    check("indices", indices, (None,), torch.int64)
+    check("values", values, tuple(indices.shape), tree.dtype)
+    if indices.numel() == 0:
+        raise ValueError("indices: none given")
+    reference.update(tree, indices, values)
+
+
+def probabilities(tree: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """P(i) = leaf / total of leaves indices int64 [S], float32 [S]; 0 where the tree holds no mass."""
+    _check_tree(tree)
+    check("indices", indices, (None,), torch.int64)
+    total = tree[1]
+    return torch.where(total > 0, tree[tree.numel() // 2 + indices] / total, 0.0)

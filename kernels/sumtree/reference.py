@@ -1,0 +1,52 @@
+"""Sum tree on one flat tensor: root at 1, children of n at 2n and 2n+1, leaf i at capacity + i, word 0 unused.
+
+Sums are rebuilt bottom-up, never patched by differences: patched float32 sums drift from the leaves, and a
+drifted root draws from empty slots.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def rebuild(tree: torch.Tensor) -> None:
+    """Recompute every inner node from the leaves, in place, a level at a time."""
+    start = tree.numel() // 4
+    while start >= 1:
+        torch.add(tree[2 * start : 4 * start : 2], tree[2 * start + 1 : 4 * start : 2], out=tree[start : 2 * start])
+        start //= 2
+
+
+def descend(tree: torch.Tensor, mass: torch.Tensor) -> torch.Tensor:
+    """Leaf numbers int64 [S] holding the cumulative mass [S]; -1 where the tree holds none.
+
+    Mass is clamped to [0, nextafter(total, 0)]. Strictly below the left sum goes left, so mass equal to a left
+    sum falls in the next leaf; where rounding points into a child of zero mass its sibling is taken.
+    """
+    total = tree[1]
+    mass = torch.minimum(mass.clamp(min=0), torch.nextafter(total, torch.zeros_like(total)))
+    capacity = tree.numel() // 2
+    node = torch.ones(mass.shape, dtype=torch.int64, device=tree.device)
+    for _ in range(capacity.bit_length() - 1):
+        left = tree[2 * node]
+        right_side = (mass >= left) & (tree[2 * node + 1] > 0)
+        mass = torch.where(right_side, mass - left, mass)
+        node = 2 * node + right_side
+    return torch.where(total > 0, node - capacity, -1)
+
+
+def stratified_mass(tree: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """Cumulative mass [S]: draw s falls uniformly in the s-th of S equal parts of the total."""
+    bins = torch.arange(u.numel(), dtype=tree.dtype, device=tree.device)
+    return (bins + u) * (tree[1] / u.numel())
+
+
+def update(tree: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> None:
+    """Set leaves in place, the lowest batch row winning a duplicate index, then rebuild."""
+    capacity, rows = tree.numel() // 2, indices.numel()
+    row = torch.arange(rows, dtype=torch.int64, device=tree.device)
+    owner = torch.full((capacity,), rows, dtype=torch.int64, device=tree.device)
+    owner.scatter_reduce_(0, indices, row, "amin")  # an integer minimum has no order
+    leaves = tree[capacity:]
+    leaves.copy_(torch.where(owner < rows, values[owner.clamp(max=rows - 1)], leaves))
+    rebuild(tree)

@@ -1,0 +1,51 @@
+"""A wrong argument is refused by name, whichever op it is given to."""
+
+import pytest
+import torch
+
+from kernels.c51 import op as c51
+from kernels.gae import op as gae
+from kernels.lob import op as lob
+from kernels.scan import op as scan
+from kernels.sumtree import op as sumtree
+
+F, I64, I32, FLAG = torch.zeros(2, 3), torch.zeros(2).long(), torch.zeros(2, 3).int(), torch.zeros(2, 3).bool()
+NO = torch.zeros(2).bool()
+SPAN = (-1.0, 1.0)
+WRONG = {
+    "a has two dimensions": ("a", lambda: scan.selective_scan(F, F)),
+    "a is an integer": ("a", lambda: scan.selective_scan(torch.zeros(1, 2, 3).int(), torch.zeros(1, 2, 3))),
+    "a has no step": ("a", lambda: scan.selective_scan(torch.zeros(1, 0, 3), torch.zeros(1, 0, 3))),
+    "b is transposed": ("b", lambda: scan.selective_scan(torch.zeros(1, 2, 3), torch.zeros(1, 3, 2))),
+    "values are transposed": ("values", lambda: gae.gae(F, F.T, F, FLAG, FLAG, 0.9, 0.9)),
+    "flags are floats": ("truncated", lambda: gae.gae(F, F, F, FLAG, F, 0.9, 0.9)),
+    "gamma a vector": ("gamma", lambda: gae.gae(F, F, F, FLAG, FLAG, torch.ones(2), 0.9)),
+    "an empty rollout": ("rewards", lambda: gae.gae(F[:0], F[:0], F[:0], FLAG[:0], FLAG[:0], 0.9, 0.9)),
+    "a reward too few": ("rewards", lambda: c51.project(F, torch.zeros(1), torch.zeros(1), *SPAN)),
+    "span upside down": ("v_max", lambda: c51.project(F, F[:, 0], F[:, 0], 1.0, -1.0)),
+    "v_min a vector": ("v_min", lambda: c51.project(F, F[:, 0], F[:, 0], torch.ones(1), 1.0)),
+    "one atom": ("atoms", lambda: c51.shifted_atoms(F[:, 0], F[:, 0], *SPAN, 1)),
+    "positions in float64": ("positions", lambda: c51.project_atoms(F, F.double(), *SPAN)),
+    "target too narrow": ("target", lambda: c51.cross_entropy(F, F[:, :2])),
+    "capacity 3": ("capacity", lambda: sumtree.new_tree(3)),
+    "capacity 0": ("capacity", lambda: sumtree.new_tree(0)),
+    "a tree of 6 words": ("tree", lambda: sumtree.rebuild(torch.zeros(6))),
+    "a tree in float64": ("tree", lambda: sumtree.sample(torch.zeros(8).double(), torch.zeros(1))),
+    "indices in int32": ("indices", lambda: sumtree.update(torch.zeros(8), I32[0], torch.zeros(3))),
+    "no index": ("indices", lambda: sumtree.update(torch.zeros(8), I64[:0], torch.zeros(0))),
+    "a value too few": ("values", lambda: sumtree.update(torch.zeros(8), I64, torch.zeros(1))),
+    "prices as floats": ("px", lambda: lob.fill(I64, I64, F, I32, NO)),
+    "no level": ("px", lambda: lob.fill(I64, I64, I32[:, :0], I32[:, :0], NO)),
+    "lots in int32": ("lots", lambda: lob.fill(I64, I64.int(), I32, I32, NO)),
+    "force as int": ("force", lambda: lob.fill(I64, I64, I32, I32, I64)),
+    "ask for another batch": ("ask0", lambda: lob.mid_half_ticks(I32[:, 0], I32[:1, 0])),
+    "memory of other accounts": ("taken_px", lambda: lob.available(lob.new_memory(3, 3), I32, I32)),
+    "a fill of other levels": ("per_level", lambda: lob.take(lob.new_memory(2, 3), torch.zeros(2, 4).long())),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_argument_is_named(case):
+    name, call = WRONG[case]
+    with pytest.raises(ValueError, match=rf"^{name}: "):
+        call()
