@@ -1,0 +1,75 @@
+"""Scaling of features: mean and standard deviation over a fold's training rows, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from foxhunt_assets.contracts.tables import FEATURE_NORM, arrow_schema
+from foxhunt_assets.errors import BadInput, ContractBroken
+from foxhunt_assets.market.features import COLUMNS, FEATURES, compute
+from foxhunt_assets.market.folds import FoldSpec
+
+NORM_FILE = "feature_norm.parquet"
+NORM_CLIP = 8.0  # standard deviations; lots and ages have heavy tails that would drown the rest
+_CHUNK_ROWS = 65_536  # rows computed at a time: 45 features in float64 are 23 MB
+
+
+def fit(spec: FoldSpec, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, int]:
+    """(mean, standard deviation with ddof 0: float64 [F], rows) over spec.train, in two passes.
+
+    columns: the snapshot columns features.COLUMNS of the whole tape.
+    """
+    n = sum(b - a for a, b in spec.train)
+    mean = variance = torch.zeros(len(FEATURES), dtype=torch.float64, device=columns["ts"].device)
+    for x in _chunks(spec, columns):
+        mean = mean + x.sum(0) / n
+    for x in _chunks(spec, columns):
+        variance = variance + ((x - mean) ** 2).sum(0) / n
+    return mean, torch.sqrt(variance), n
+
+
+def write_norm(spec: FoldSpec, columns: Mapping[str, torch.Tensor], out: Path) -> dict[str, Any]:
+    """Write out/feature_norm.parquet. Returns n_rows and the features constant over them, whose std is stored as 1."""
+    mean, std, n = fit(spec, columns)
+    constant = std <= 1e-9 * mean.abs().clamp(min=1.0)  # what rounding leaves of a constant is not a spread
+    std = torch.where(constant, torch.ones_like(std), std)
+    names = [f.name for f in FEATURES]
+    table = pa.table([names, mean.tolist(), std.tolist()], schema=arrow_schema(FEATURE_NORM))
+    out.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, out / NORM_FILE)
+    return {"n_rows": n, "constant": [name for name, c in zip(names, constant.tolist()) if c]}
+
+
+def read_norm(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    """(mean, std) float64 [F] of a fold folder; ContractBroken where it is of another feature table."""
+    path = folder / NORM_FILE
+    if not path.is_file():
+        raise BadInput(f"{path}: no such file; materialise feature_norm of {folder.name}")
+    table = pq.read_table(path)
+    if table.column_names != [c.name for c in FEATURE_NORM] or table["feature"].to_pylist() != [
+        f.name for f in FEATURES
+    ]:
+        raise ContractBroken(f"{path}: not the features of this code; materialise feature_norm again")
+    mean, std = (torch.tensor(table[name].to_pylist(), dtype=torch.float64) for name in ("mean", "std"))
+    if not bool(torch.isfinite(mean).all() and torch.isfinite(std).all() and (std > 0).all()):
+        raise ContractBroken(f"{path}: a mean or std is not finite, or a std is not above 0")
+    return mean, std
+
+
+def normalise(x: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
+    """(x - mean) / std clipped to +-NORM_CLIP, float32 of x's shape [..., F]; the arithmetic is float64."""
+    z = (x.to(torch.float64) - mean.to(x.device)) / std.to(x.device)
+    return z.clamp(-NORM_CLIP, NORM_CLIP).to(torch.float32)
+
+
+def _chunks(spec: FoldSpec, columns: Mapping[str, torch.Tensor]) -> Iterator[torch.Tensor]:
+    for a, b in spec.train:
+        for start in range(a, b, _CHUNK_ROWS):
+            rows = slice(start, min(start + _CHUNK_ROWS, b))
+            yield compute({name: columns[name][rows] for name in COLUMNS}).to(torch.float64)
