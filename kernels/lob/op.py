@@ -57,7 +57,7 @@ def new_memory(accounts: int, levels: int, device: torch.device | str = "cpu", a
     return Memory(torch.full_like(zeros, absent), zeros, zeros.clone())
 
 
-def available(memory: Memory, px: torch.Tensor, sz: torch.Tensor, absent: int = ABSENT) -> tuple[torch.Tensor, Memory]:
+def available(memory: Memory, px: torch.Tensor, sz: torch.Tensor) -> tuple[torch.Tensor, Memory]:
     """(avail int32 [B, L], memory): displayed sizes less what each account took, and the memory of this book.
 
     px, sz: int32 [B, L] of one side. What was taken at a price is remembered while the tape shows that price at
@@ -69,7 +69,7 @@ def available(memory: Memory, px: torch.Tensor, sz: torch.Tensor, absent: int = 
     check("sz", sz, tuple(px.shape), torch.int32)
     for name, x in zip(Memory._fields, memory):
         check(name, x, (px.shape[0], None), torch.int32)
-    return reference.available(memory, px, sz, absent)
+    return reference.available(memory, px, sz)
 
 
 def take(memory: Memory, per_level: torch.Tensor) -> Memory:

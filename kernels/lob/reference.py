@@ -48,7 +48,7 @@ def fill(
     rank = torch.arange(1, px.shape[1] + 1, dtype=torch.int64, device=px.device)
     deepest = (present * rank).amax(1)
     rest = torch.where(force & (deepest > 0), wanted - per_level.sum(1), 0)
-    deepest_px = px.to(torch.int64).gather(1, (deepest - 1).clamp(min=0)[:, None])[:, 0]
+    deepest_px = px.gather(1, (deepest - 1).clamp(min=0)[:, None])[:, 0]
     reached = ((per_level > 0) * rank).amax(1)
     return Fill(
         filled=per_level.sum(1) + rest,
@@ -65,10 +65,9 @@ def mid_half_ticks(bid0: torch.Tensor, ask0: torch.Tensor, absent: int) -> tuple
     return torch.where(valid, bid0.to(torch.int64) + ask0.to(torch.int64), 0), valid
 
 
-def available(memory: Memory, px: torch.Tensor, sz: torch.Tensor, absent: int) -> tuple[torch.Tensor, Memory]:
+def available(memory: Memory, px: torch.Tensor, sz: torch.Tensor) -> tuple[torch.Tensor, Memory]:
     """(lots the account may still take [B, L], the memory lined up with this book)."""
     same = (memory.taken_px[:, None, :] == px[:, :, None]) & (memory.taken_sz[:, None, :] == sz[:, :, None])
-    same &= (px != absent)[:, :, None]
     taken = torch.where(same, memory.taken_lots[:, None, :], 0).sum(2, dtype=torch.int32)
     return sz - taken, Memory(px.clone(), taken, sz.clone())
 

@@ -20,11 +20,11 @@ def rebuild(tree: torch.Tensor) -> None:
 def descend(tree: torch.Tensor, mass: torch.Tensor) -> torch.Tensor:
     """Leaf numbers int64 [S] holding the cumulative mass [S]; -1 where the tree holds none.
 
-    Mass is clamped to [0, nextafter(total, 0)]. Strictly below the left sum goes left, so mass equal to a left
+    Mass (0 or more) is held under the total. Strictly below the left sum goes left, so mass equal to a left
     sum falls in the next leaf; where rounding points into a child of zero mass its sibling is taken.
     """
     total = tree[1]
-    mass = torch.minimum(mass.clamp(min=0), torch.nextafter(total, torch.zeros_like(total)))
+    mass = torch.minimum(mass, torch.nextafter(total, torch.zeros_like(total)))
     capacity = tree.numel() // 2
     node = torch.ones(mass.shape, dtype=torch.int64, device=tree.device)
     for _ in range(capacity.bit_length() - 1):

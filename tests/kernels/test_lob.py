@@ -68,6 +68,11 @@ def test_nothing_fills_on_an_empty_side_or_without_an_order():
     assert _fill(-3, [(7, 9), GONE], force=True) == nothing
 
 
+def test_a_size_at_an_absent_price_is_not_there():
+    got = _fill(5, [(7, 2), (op.ABSENT, 9)])
+    assert (got["filled"], got["tick_lots"], got["per_level"]) == (2, 14, [2, 0])
+
+
 def test_sums_do_not_wrap_at_32_bits():
     got = _fill(4_000_000_000, [(2**31 - 1, 2**31 - 1), (2**31 - 1, 2**31 - 1)])
     assert got["filled"] == 4_000_000_000 and got["tick_lots"] == 4_000_000_000 * (2**31 - 1)

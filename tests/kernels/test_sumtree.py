@@ -41,9 +41,11 @@ def test_mass_equal_to_a_left_sum_falls_in_the_next_leaf():
     assert reference.descend(tree, mass).tolist() == [0, 0, 1, 2, 2, 3, 3]
 
 
-def test_mass_at_or_beyond_the_total_is_clamped_into_the_last_full_leaf():
-    beyond = torch.tensor([6.0, 7.0, math.inf, -1.0])
-    assert reference.descend(_tree([1.0, 2.0, 3.0, 0.0]), beyond).tolist() == [2, 2, 2, 0]
+def test_mass_at_or_beyond_the_total_is_held_under_it():
+    beyond = torch.tensor([6.0, 7.0, math.inf])
+    assert reference.descend(_tree([1.0, 2.0, 3.0, 0.0]), beyond).tolist() == [2, 2, 2]
+    lost_in_rounding = _tree([1.0, 1e-9])  # the total is 1: the second leaf has no mass of its own in it
+    assert float(lost_in_rounding[1]) == 1 and reference.descend(lost_in_rounding, beyond).tolist() == [0, 0, 0]
 
 
 def test_an_empty_slot_is_never_drawn_even_from_a_drifted_root():
