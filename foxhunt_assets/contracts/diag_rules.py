@@ -53,7 +53,6 @@ def run_rules(
     config: RuleConfig,
     trades: Mapping[PhaseName, Columns] | None = None,
     summary: Mapping[str, Any] | None = None,
-    rules: Sequence[Rule] = RULES,
 ) -> list[RuleResult]:
     """Judge every rule. train, eval: leaf path -> column in file order, as `read_diag` gives them.
 
@@ -71,7 +70,7 @@ def run_rules(
         raise ContractBroken("no rows to judge: neither train nor eval columns were given")
     if train is not None and eval is not None and (odd := set(train) ^ set(eval)):
         raise ContractBroken(f"train and eval rows hold different leaves: {min(odd)}")
-    return [_judge(rule, run) for rule in rules]
+    return [_judge(rule, run) for rule in RULES]
 
 
 def failures(results: Sequence[RuleResult]) -> list[RuleResult]:
