@@ -1,4 +1,4 @@
-"""Ops of a step run on a CUDA device in a captured graph (hence without host synchronisation) and agree with the CPU."""
+"""Ops of a step, on a CUDA device in a captured graph (so without host synchronisation), agree with the CPU."""
 
 import pytest
 import torch
