@@ -38,9 +38,9 @@ class MarketView:
     def __post_init__(self) -> None:
         rows = self.ts.shape[0]
         wanted = {
-            **{name: ((rows, LEVELS), torch.int32) for name in _BOOK_COLUMNS},
-            **{name: ((rows,), torch.int32) for name in ("low_bid_px", "high_ask_px", "segment")},
-            **{name: ((rows,), torch.int64) for name in ("ts", "fee_cents")},
+            **dict.fromkeys(_BOOK_COLUMNS, ((rows, LEVELS), torch.int32)),
+            **dict.fromkeys(("low_bid_px", "high_ask_px", "segment"), ((rows,), torch.int32)),
+            **dict.fromkeys(("ts", "fee_cents"), ((rows,), torch.int64)),
         }
         for name, (shape, dtype) in wanted.items():
             tensor = getattr(self, name)
@@ -59,3 +59,12 @@ class MarketView:
     @property
     def device(self) -> torch.device:
         return self.ts.device
+
+
+def segment_bounds(segment: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(first row, last row) int64 [N] of the run of equal segment numbers each row lies in."""
+    rows = torch.arange(segment.shape[0], device=segment.device)
+    inside = segment[1:] == segment[:-1]  # the row has the same segment as the row before
+    first = torch.where(torch.nn.functional.pad(inside, (1, 0)), 0, rows).cummax(0).values
+    last = torch.where(torch.nn.functional.pad(inside, (0, 1)), rows[-1], rows).flip(0).cummin(0).values.flip(0)
+    return first, last

@@ -68,6 +68,7 @@ _ACCOUNT_BUFFERS: dict[str, tuple[str, float]] = {
     "acct_row": ("int64", 0),  # tape row the account stands on
     "acct_episode_start": ("bool", 0),  # an episode starts on this row
     "acct_episode_age": ("int64", 0),  # steps since the episode started
+    "acct_ended": ("bool", 0),  # the episode ended with the step just made; the account has not jumped yet
     "acct_side": ("int64", 0),  # +1 long, -1 short, 0 flat
     "acct_realised_cents": ("int64", 0),  # net pnl of the closes of this episode
     "acct_equity_cents": ("int64", 0),  # start equity + realised + open, this episode
@@ -88,29 +89,30 @@ _MEMORY_FIELDS = (("px", ABSENT_PX), ("lots", 0), ("sz", 0))
 
 def specs(accounts: int, env: EnvConfig) -> list[BufferSpec]:
     """Every buffer the simulator and its walk need, group "account", for the registry to allocate."""
-    per_unit = (accounts, env.max_units)
-    out = [
-        BufferSpec(n, (accounts,), dtype, "account", ("account",), fill)
-        for n, (dtype, fill) in _ACCOUNT_BUFFERS.items()
-    ]
-    out.append(BufferSpec("unit_active", per_unit, "uint8", "account", ("account", "unit")))
+    per_unit, axes = (accounts, env.max_units), ("account", "unit")
+    out = [BufferSpec("acct_step", (1,), "int64", "account")]  # the next step to decide on
+    for name, (dtype, fill) in _ACCOUNT_BUFFERS.items():
+        out.append(BufferSpec(name, (accounts,), dtype, "account", axes[:1], fill))
+    out.append(BufferSpec("unit_active", per_unit, "uint8", "account", axes))
     for field, (name, dtype) in _UNIT_BUFFERS.items():
-        if field == "entry_signs":
-            shape, axes = (*per_unit, N_HORIZONS), ("account", "unit", "horizon")
-            out.append(BufferSpec(name, shape, dtype, "account", axes))
-        else:
-            out.append(BufferSpec(name, per_unit, dtype, "account", ("account", "unit")))
+        tail, tail_axes = ((N_HORIZONS,), ("horizon",)) if field == "entry_signs" else ((), ())
+        out.append(BufferSpec(name, per_unit + tail, dtype, "account", axes + tail_axes))
     for side in ("bid", "ask"):
         for field, fill in _MEMORY_FIELDS:
-            shape = (accounts, LEVELS)
-            out.append(BufferSpec(f"acct_taken_{side}_{field}", shape, "int32", "account", ("account", "level"), fill))
-    waiting = env.latency_steps - 1
-    if waiting:
-        shape, axes = (accounts, waiting), ("account", "wait")
-        out.append(BufferSpec("acct_pending_action", shape, "int64", "account", axes, HOLD))
-        signs = (*shape, N_HORIZONS)
-        out.append(BufferSpec("acct_pending_signs", signs, "int8", "account", (*axes, "horizon")))
-    return out
+            name = f"acct_taken_{side}_{field}"
+            out.append(BufferSpec(name, (accounts, LEVELS), "int32", "account", ("account", "level"), fill))
+    return out + _pending_specs(accounts, env.latency_steps - 1)
+
+
+def _pending_specs(accounts: int, waiting: int) -> list[BufferSpec]:
+    """Decided actions on their way to the book, the one due next first; none at a latency of one row."""
+    if waiting == 0:
+        return []
+    shape, axes = (accounts, waiting), ("account", "wait")
+    return [
+        BufferSpec("acct_pending_action", shape, "int64", "account", axes, HOLD),
+        BufferSpec("acct_pending_signs", (*shape, N_HORIZONS), "int8", "account", (*axes, "horizon")),
+    ]
 
 
 def load_units(buffers: Buffers) -> Units:

@@ -6,31 +6,43 @@ must be flat there when r + 1 is the stretch's last row, since no further step l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
+from foxhunt_assets.contracts.tables import NO_SEGMENT
 from foxhunt_assets.errors import BadInput
-from foxhunt_assets.simulator.market_view import MarketView
+from foxhunt_assets.simulator.market_view import MarketView, segment_bounds
 from foxhunt_assets.simulator.state import Buffers
 from kernels.philox import op as philox
 
 Range = tuple[int, int]
 
 
+def session_end_rows(rows: int, segments: Iterable[tuple[int, str]]) -> torch.Tensor:
+    """bool [rows], True on the last row of each segment that a session close ended.
+
+    segments: (one past the last row, ended_by) of every tape segment.
+    """
+    out = torch.zeros(rows, dtype=torch.bool)
+    for row_end, ended_by in segments:
+        out[row_end - 1] = ended_by == "session"
+    return out
+
+
 class Walk:
     """What both walks share.
 
-    market: the tape. ranges: half-open row ranges in order, each inside one segment. session_end: bool [N] is True
-    on the last row of a segment that a session close ended (flat is the rule there: terminated); every other
-    stretch end truncates. buffers: holds acct_row, where the accounts stand.
+    market: the tape. ranges: half-open row ranges in order, each inside one segment. session_end: bool [N] of
+    `session_end_rows` (flat is the rule there: terminated); every other stretch end truncates. buffers: holds
+    acct_row, where the accounts stand. anchors: every row a step may leave from, ascending.
     """
 
     def __init__(self, market: MarketView, ranges: Sequence[Range], session_end: torch.Tensor, buffers: Buffers):
         self.row = buffers["acct_row"]
         self.stretch_last = _stretch_last(market, ranges)
         self.session_end = session_end.to(market.device)
-        self.last_usable_row = max(end for _, end in ranges) - 1
+        self.last_usable_row = int(self.stretch_last.max())
         rows = torch.arange(market.rows, device=market.device)
         self.anchors = rows[self.stretch_last > rows]
         if self.anchors.numel() == 0:
@@ -51,7 +63,7 @@ class Walk:
         return self.row + 1
 
     def rows_left(self) -> torch.Tensor:
-        """int64 [B], steps until the account must be flat."""
+        """int64 [B], steps until the stretch ends and the account must be flat."""
         return self.stretch_last[self.row] - self.row
 
     def last_of_stretch(self) -> torch.Tensor:
@@ -63,9 +75,98 @@ class Walk:
         return self.session_end[self.stretch_last[self.row]] & self.last_of_stretch()
 
     def start(self, step: int) -> None:
-        """Put every account on its first row of the phase, for its first step number."""
+        """Put every account on its first row of the phase; step is the phase's first."""
         raise NotImplementedError
 
     def advance(self, ended: torch.Tensor, step: int) -> None:
         """After step: accounts whose episode ended (bool [B]) jump to where their next one starts."""
         raise NotImplementedError
+
+
+class TrainWalk(Walk):
+    """Episodes start on rows drawn by Philox(seed, "episode_start", step, account), window rows behind included."""
+
+    def __init__(
+        self,
+        market: MarketView,
+        ranges: Sequence[Range],
+        session_end: torch.Tensor,
+        buffers: Buffers,
+        seed: int,
+        window: int,
+    ):
+        super().__init__(market, ranges, session_end, buffers)
+        first, _ = segment_bounds(market.segment)
+        self.seed = seed
+        self.starts = self.anchors[self.anchors - first[self.anchors] + 1 >= window]
+        if self.starts.numel() == 0:
+            raise BadInput(f"walk: no training row has {window} rows of its segment behind it; give it longer ranges")
+        self._account = torch.arange(self.accounts, device=market.device)
+
+    def start(self, step: int) -> None:
+        self.row.copy_(self._draw(step))
+
+    def advance(self, ended: torch.Tensor, step: int) -> None:
+        self.row.copy_(torch.where(ended, self._draw(step + 1), self.row))
+
+    def _draw(self, step: int) -> torch.Tensor:
+        word = philox.words(self.seed, "episode_start", step, self._account, 1)[:, 0]
+        return self.starts[(word * self.starts.shape[0]) >> 32]
+
+
+class EvalWalk(Walk):
+    """The evaluation range once, whole, in B contiguous chunks laid end to end in market time.
+
+    The V anchors in market order are dealt to the accounts n at a time, n = V // B, or n_steps. After n steps every
+    account stands one row past its last anchor, where the drain row closes what is open. coverage: the share
+    B x n / V of the range that is walked.
+    """
+
+    def __init__(
+        self,
+        market: MarketView,
+        ranges: Sequence[Range],
+        session_end: torch.Tensor,
+        buffers: Buffers,
+        n_steps: int | None = None,
+    ):
+        super().__init__(market, ranges, session_end, buffers)
+        found = self.anchors.numel()
+        self.n_steps = found // self.accounts if n_steps is None else n_steps
+        needed = self.accounts * max(self.n_steps, 1)
+        if found < needed:
+            raise BadInput(
+                f"evaluation range: {found} rows to decide on, {needed} are needed for {self.accounts} accounts x "
+                f"{max(self.n_steps, 1)} steps; add data or lower run.n_eval_steps or model.accounts"
+            )
+        self.coverage = needed / found
+        dealt = self.anchors[:needed].view(self.accounts, self.n_steps)
+        self._first, self._last = dealt[:, 0].contiguous(), dealt[:, -1].contiguous()
+        rows = torch.arange(market.rows, device=market.device)
+        at_or_after = torch.searchsorted(self.anchors, rows).clamp(max=found - 1)
+        self._next_anchor = self.anchors[at_or_after]
+
+    def start(self, step: int) -> None:
+        self.row.copy_(self._first)
+
+    def advance(self, ended: torch.Tensor, step: int) -> None:
+        target = self._next_anchor[self.row]
+        # Past its last anchor an account stays where it is: only the drain row follows.
+        jumps = ended & (target >= self.row) & (target <= self._last)
+        self.row.copy_(torch.where(jumps, target, self.row))
+
+
+def _stretch_last(market: MarketView, ranges: Sequence[Range]) -> torch.Tensor:
+    """int64 [N]: last row of the stretch a row lies in, -1 outside every range."""
+    segment = market.segment.cpu()
+    out = torch.full((market.rows,), -1, dtype=torch.int64)
+    floor = 0
+    for start, end in ranges:
+        if not floor <= start < end <= market.rows:
+            raise BadInput(f"walk: range [{start}, {end}) is empty, out of order or outside the {market.rows} rows")
+        inside = segment[start:end]
+        if int(inside[0]) == NO_SEGMENT or bool((inside != inside[0]).any()):
+            raise BadInput(f"walk: range [{start}, {end}) does not lie inside one segment; split it at segment ends")
+        out[start:end] = end - 1
+        floor = end
+    return out.to(market.device)
