@@ -83,7 +83,7 @@ class AccountStep:
         """Carry out the action due, int64 [B], on the account as it is now; decided_ts: int64 [B] of its decision."""
         wanted = _among(due, LONG_ENTRIES).to(torch.int64) - _among(due, SHORT_ENTRIES).to(torch.int64)
         enters = (wanted != 0) & ((self.side == 0) | (self.side == wanted))
-        room = self.units.count < self.env.max_units
+        room = self.units.number < self.env.max_units
         size = torch.where(_among(due, LARGE_ENTRIES), self.env.lots_large, self.env.lots_small)
         closes = ((wanted != 0) & (self.side == -wanted)) | self._on_side(due, FLAT_FROM_LONG, FLAT_FROM_SHORT)
         halves = self._on_side(due, HALF_LONG, HALF_SHORT)
@@ -128,7 +128,7 @@ class AccountStep:
         self, done: Execution, enters: torch.Tensor, wanted: torch.Tensor, due: torch.Tensor, signs: torch.Tensor
     ) -> None:
         opened = enters & (done.lots > 0)
-        self.units_added = (opened & (self.units.count > 0)).to(torch.int64)
+        self.units_added = (opened & (self.units.number > 0)).to(torch.int64)
         env, floats = self.env, torch.zeros_like(self.units.trail_distance[:, :1])
         distance = min(max(env.initial_r_ticks * env.trail_initial_mult, env.trail_min_ticks), env.trail_max_ticks)
         fee = done.lots * self.book.fee
@@ -164,7 +164,7 @@ class AccountStep:
         self, taken: torch.Tensor, exit_tick_lots: torch.Tensor, reason: torch.Tensor, action: torch.Tensor
     ) -> torch.Tensor:
         """Book the closes; returns units closed by accounts that still hold lots, int64 [B]."""
-        book, held = self.book, self.units.count
+        book, held = self.book, self.units.number
         close = Close(self.side, reason, action, self.step, book.ts, book.fee, self.tick_cents)
         self.units, rows, mask = close_lots(self.units, taken, exit_tick_lots, close)
         self.rows.append(rows)
@@ -172,7 +172,7 @@ class AccountStep:
         self.realised = self.realised + rows[:, :, PNL].sum(1)
         self.side = torch.where(self.lots > 0, self.side, 0)
         self.flat_between = self.flat_between | (self.side == 0)
-        return torch.where(self.lots > 0, held - self.units.count, 0)
+        return torch.where(self.lots > 0, held - self.units.number, 0)
 
 
 def _among(due: torch.Tensor, actions: tuple[int, ...]) -> torch.Tensor:

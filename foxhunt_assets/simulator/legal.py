@@ -34,7 +34,7 @@ def legal_actions(
     before = units.lots.cumsum(1) - units.lots
     touched_by_half = units.active & (before < half_lots(units.lots.sum(1))[:, None])
     may_close, may_halve = ~young.any(1), ~(young & touched_by_half).any(1)
-    long, short, room = side > 0, side < 0, units.count < env.max_units
+    long, short, room = side > 0, side < 0, units.number < env.max_units
     mask = torch.zeros(side.shape[0], N_ACTIONS, dtype=torch.bool, device=side.device)
     for actions, same, opposite in ((LONG_ENTRIES, ~short, short), (SHORT_ENTRIES, ~long, long)):
         for action in actions:

@@ -57,7 +57,7 @@ def account_state(env: EnvConfig, buffers: Buffers, rows_left: torch.Tensor) -> 
     nearest = torch.where(units.active, gap, torch.inf).amin(1)
     values = {
         "signed_lots": side * lots,
-        "units": units.count,
+        "units": units.number,
         "age": buffers["acct_hold_steps"],
         "open_pnl": torch.where(lots > 0, side * (mid - entry_px), 0.0),
         "trail_distance_left": torch.where(lots > 0, nearest, 0.0),

@@ -78,8 +78,8 @@ class Desk:
 
     def __init__(self, book: Book, buffers: Buffers, tick_cents: int):
         self.book, self.tick_cents = book, tick_cents
-        self.bid_left, self.bid_memory = lob.available(memory_of(buffers, "bid"), book.bid_px, book.bid_sz, ABSENT_PX)
-        self.ask_left, self.ask_memory = lob.available(memory_of(buffers, "ask"), book.ask_px, book.ask_sz, ABSENT_PX)
+        self.bid_left, self.bid_memory = lob.available(memory_of(buffers, "bid"), book.bid_px, book.bid_sz)
+        self.ask_left, self.ask_memory = lob.available(memory_of(buffers, "ask"), book.ask_px, book.ask_sz)
         zero = torch.zeros_like(book.ts)
         self.count: dict[str, torch.Tensor] = dict.fromkeys(COUNTS, zero)
         self.touch_take = torch.zeros(zero.shape, dtype=torch.float64, device=zero.device)

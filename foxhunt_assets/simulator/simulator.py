@@ -146,7 +146,7 @@ class Simulator:
         work = AccountStep(
             self.env, self.market.tick_cents, book, b, b["acct_step"].fill_(step), self.market.ts[anchor]
         )
-        before = _Before(anchor, work.signed_lots, work.units.count, b["acct_equity_cents"].clone())
+        before = _Before(anchor, work.signed_lots, work.units.number, b["acct_equity_cents"].clone())
         if not drain:
             work.stops()
             work.policy(due, signs, self.market.ts[(row - self.env.latency_steps).clamp(min=0)])

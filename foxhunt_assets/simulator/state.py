@@ -42,7 +42,7 @@ class Units(NamedTuple):
         return self.lots > 0
 
     @property
-    def count(self) -> torch.Tensor:
+    def number(self) -> torch.Tensor:
         return self.active.sum(1)
 
 
@@ -125,4 +125,4 @@ def store_units(buffers: Buffers, units: Units) -> None:
     for field, (name, _) in _UNIT_BUFFERS.items():
         buffers[name].copy_(getattr(units, field))
     buffers["unit_active"].copy_(units.active)
-    buffers["pyramid_units_count"].copy_(units.count)
+    buffers["pyramid_units_count"].copy_(units.number)

@@ -97,7 +97,7 @@ def compact(units: Units) -> Units:
 def open_unit(units: Units, opened: torch.Tensor, unit: Units) -> Units:
     """Put unit ([B, 1] fields) into the first empty slot of the accounts where opened (bool [B]) is True."""
     slot = torch.arange(units.lots.shape[1], device=opened.device)
-    here = opened[:, None] & (slot == units.count[:, None])
+    here = opened[:, None] & (slot == units.number[:, None])
     return Units(*(torch.where(_like(here, old), new, old) for old, new in zip(units, unit)))
 
 
