@@ -1,0 +1,427 @@
+"""Synthetic ES: an order-flow market written as DBN v3 MBP-10 files that Databento's own client reads back.
+
+One instrument, ten levels a side on quarter points, sessions from 08:30 Chicago with the daily break, a clear (R)
+and a book built order by order at each opening, trades before the book change they cause, several records to an
+event, capture times a few hundred microseconds behind. Everything is called synthetic in the file's name.
+
+The market. A latent pressure z in {-1, 0, 1} holds for 10 to 60 s. It tilts the sizes of the four best levels,
+the adds and cancels that carry them there, and small trades, all towards its side. At exogenous times the mid
+moves by a half or a whole tick. The two settings differ in one number, the odds of its direction:
+- planted: up with probability 1/2 + 0.2 z, a drift of 0.3 ticks/s that lasts as long as z does. MEASURED
+- martingale: a fair coin, independent of sizes, flow and z. The mid is a martingale in everything displayed,
+  bounces included: the spread opens and closes by fair coins too, so a half-tick step says nothing of the next.
+
+Numbers are drawn with numpy's PCG64, keyed by (seed, session): its raw stream is fixed by numpy, and the market
+uses only integers, +, -, *, / and comparisons of doubles, so the records are the same on every machine. The file's
+bytes are too, under one version of zstd (single thread, level 3, checksum).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple
+
+import databento_dbn
+import numpy as np
+import zstandard
+from numba import njit
+
+from foxhunt_assets.contracts.instruments import CONTRACTS, UNDEF_PRICE
+from foxhunt_assets.contracts.tables import LEVELS
+from foxhunt_assets.errors import BadInput
+from foxhunt_assets.market import calendar, roll
+from foxhunt_assets.market.dbn import F_LAST, MBP10_DTYPE, RTYPES
+
+Setting = Literal["planted", "martingale"]
+EDGE: dict[str, float] = {"planted": 0.2, "martingale": 0.0}  # added to the odds of an up-move, times z
+
+FIRST_DAY = date(2024, 4, 1)  # no holiday and no roll for the eleven weeks after it
+EVENTS_PER_SECOND = 20.0  # a thin real ES hour has 13
+MAX_MINUTES = 23 * 60  # a whole trade day; a longer session would run into the next file's
+_MIN_EVENTS_PER_SECOND = 8.0  # below it the moves would be more than the events
+
+_START = time(8, 30)  # Chicago
+_ES = CONTRACTS["ES"]
+_START_TICKS = 20_000  # 5,000 points
+_DEPTH = 16  # price levels kept a side, so that ten remain when some are empty
+_LANES = 4  # 64-bit draws an event
+_BLOCK = 4_096  # events a kernel call
+_RECORDS_PER_EVENT = 4
+_WORDS = MBP10_DTYPE.itemsize // 8  # a record as int64 words; every field lies inside one
+
+_SECOND = 1_000_000_000
+_MOVE_RATE, _NARROW_RATE = 1.0, 3.0  # a second, at one tick of spread and at two
+_WHOLE_TICK = 0.7  # share of moves from a one-tick spread that keep it
+_TRADE_SHARE, _TRADE_TILT = 0.08, 0.25
+_SIZE_TILT, _TILTED_LEVELS = 0.6, 4
+_SAFE_LEVELS = 4  # the best levels are never emptied by cancels
+_BID, _ASK = 0, 1
+_A, _B, _C, _M, _N_SIDE, _R, _T = (ord(c) for c in "ABCMNRT")
+_TICK, _UNDEF, _LEVELS = _ES.tick, UNDEF_PRICE, LEVELS
+_HEAD = MBP10_DTYPE.itemsize // 4 | RTYPES["mbp-10"] << 8 | 1 << 16  # length, rtype, publisher 1 (Globex)
+
+
+def write_files(
+    out: Path,
+    setting: Setting,
+    seed: int,
+    sessions: int,
+    minutes: float,
+    first_day: date = FIRST_DAY,
+    events_per_second: float = EVENTS_PER_SECOND,
+    progress: Callable[[str], None] | None = None,
+) -> list[Path]:
+    """Write out/es-<date>.<setting>.synthetic.mbp-10.dbn.zst for `sessions` trading days from first_day; return paths.
+
+    A session starts at 08:30 Chicago and lasts `minutes` of open market: it stops for 16:00 to 17:00 and for the
+    weekend. progress gets one line a file. BadInput: unknown setting, nothing to write, or too long a session.
+    """
+    if setting not in EDGE:
+        raise BadInput(f"unknown setting {setting!r}; known: {', '.join(EDGE)}")
+    if sessions < 1 or not 0 < minutes <= MAX_MINUTES or events_per_second < _MIN_EVENTS_PER_SECOND or seed < 0:
+        raise BadInput(
+            f"sessions {sessions}, minutes {minutes}, events_per_second {events_per_second}, seed {seed}: at least "
+            f"1, above 0 and at most {MAX_MINUTES}, at least {_MIN_EVENTS_PER_SECOND}, at least 0"
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    days = _trading_days(first_day, sessions + 1)
+    paths = []
+    for number, (day, next_day) in enumerate(pairwise(days)):
+        path = out / f"es-{day}.{setting}.synthetic.mbp-10.dbn.zst"
+        beside = path.with_name(f".{path.name}.{os.getpid()}")
+        draws = np.random.PCG64([seed, number])
+        with beside.open("wb") as raw:
+            n = _write_session(raw, _openings(day, next_day, minutes), draws, EDGE[setting], events_per_second)
+        os.replace(beside, path)
+        paths.append(path)
+        if progress:
+            progress(f"{path.name}: {n:,} records")
+    return paths
+
+
+@dataclass(frozen=True)
+class _Opening:
+    """Trading from start to end, ns UTC, in the lead contract of its trade date."""
+
+    symbol: str
+    instrument_id: int
+    start: int
+    end: int
+
+
+def _trading_days(first: date, n: int) -> list[date]:
+    """The first n weekdays from `first` on which Globex is open at 08:30 Chicago."""
+    days: list[date] = []
+    day = first
+    while len(days) < n:
+        close = calendar.calendar_close(day) if day.weekday() < 5 else None
+        if close is not None and close > _START:
+            days.append(day)
+        day += timedelta(1)
+    return days
+
+
+def _openings(day: date, next_day: date, minutes: float) -> list[_Opening]:
+    """Trading windows from 08:30 of `day` until `minutes` are used up or the next file's session starts."""
+    start, stop = calendar.chicago_ns(day, _START), calendar.chicago_ns(next_day, _START)
+    left = round(minutes * 60) * _SECOND
+    out = []
+    for window in calendar.windows(day, next_day):
+        a, b = max(window.open_ns, start), min(window.shut_ns, stop)
+        b = min(b, a + left)
+        if a < b:
+            contract = roll.lead_contract(window.trade_date, _ES)
+            symbol = f"ES{roll.MONTH_CODES[contract.month - 1]}{contract.year % 10}"
+            out.append(_Opening(symbol, contract.code, a, b))
+            left -= b - a
+    return out
+
+
+def _write_session(
+    raw: IO[bytes], openings: list[_Opening], draws: np.random.PCG64, edge: float, events_per_second: float
+) -> int:
+    """One file: metadata, then the records of every opening. Returns the number of records."""
+    written = 0
+    market = _new_market(draws)
+    with zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(raw, closefd=False) as file:
+        file.write(_metadata(openings))
+        for opening in openings:
+            for records in _session(market, opening, draws, edge, events_per_second):
+                file.write(records.tobytes())
+                written += len(records)
+    return written
+
+
+@dataclass(frozen=True)
+class _Interval:
+    """What the metadata encoder reads of a mapping interval; the official class is a protocol."""
+
+    start_date: date
+    end_date: date
+    symbol: str
+
+
+@dataclass(frozen=True)
+class _SymbolMapping:
+    raw_symbol: str
+    intervals: list[_Interval]
+
+
+def _metadata(openings: list[_Opening]) -> bytes:
+    """DBN v3 metadata of a parent request, as a batch download of ES.FUT has; end dates are exclusive."""
+    mappings = []
+    for symbol in dict.fromkeys(o.symbol for o in openings):
+        mine = [o for o in openings if o.symbol == symbol]
+        first, last = (datetime.fromtimestamp(t // _SECOND, UTC).date() for t in (mine[0].start, mine[-1].end))
+        mappings.append(_SymbolMapping(symbol, [_Interval(first, last + timedelta(1), str(mine[0].instrument_id))]))
+    fields: dict[str, Any] = {  # the stubs of the official class take neither its own enums nor our mappings
+        "dataset": "GLBX.MDP3",
+        "schema": databento_dbn.Schema.MBP_10,
+        "start": openings[0].start,
+        "end": openings[-1].end,
+        "stype_in": databento_dbn.SType.PARENT,
+        "stype_out": databento_dbn.SType.INSTRUMENT_ID,
+        "symbols": ["ES.FUT"],
+        "partial": [],
+        "not_found": [],
+        "mappings": mappings,
+        "ts_out": False,
+        "version": 3,
+    }
+    return bytes(databento_dbn.Metadata(**fields))
+
+
+class _Market(NamedTuple):
+    """State that the kernel carries from block to block, all int64.
+
+    clock: [len(_CLOCK)], see _CLOCK. touch: [2] best bid and ask in ticks. lots, orders: [2, _DEPTH] by whole ticks
+    away from the touch; 0 is an empty price. out: [capacity, _WORDS] records of the block.
+    """
+
+    clock: np.ndarray
+    touch: np.ndarray
+    lots: np.ndarray
+    orders: np.ndarray
+    out: np.ndarray
+
+
+# first word of each record; times of the event; its sequence; latent pressure and its end; records in the block
+_CLOCK = _WORD0, _TS, _RECV, _SEQUENCE, _LATENT, _LATENT_END, _N = range(7)
+
+
+def _new_market(draws: np.random.PCG64) -> _Market:
+    bid = _START_TICKS + int(draws.random_raw()) % 81 - 40
+    lots = np.zeros((2, _DEPTH), np.int64)
+    out = np.zeros((_RECORDS_PER_EVENT * _BLOCK, _WORDS), "<i8")
+    return _Market(np.zeros(len(_CLOCK), np.int64), np.array([bid, bid + 1]), lots, lots.copy(), out)
+
+
+def _session(
+    market: _Market, opening: _Opening, draws: np.random.PCG64, edge: float, events_per_second: float
+) -> Iterator[np.ndarray]:
+    """Blocks of records, int64 [n, _WORDS], views of one buffer: use each before the next."""
+    clock = market.clock
+    clock[_WORD0] = _HEAD | opening.instrument_id << 32
+    clock[_TS], clock[_LATENT_END], clock[_N] = opening.start, 0, 0
+    _open_book(market, draws.random_raw(2 * _DEPTH))
+    while clock[_N]:
+        yield market.out[: clock[_N]]
+        clock[_N] = 0
+        drawn = draws.random_raw(_BLOCK * _LANES).reshape(_BLOCK, _LANES)
+        _trade_on(market, drawn, opening.end, edge, events_per_second)
+
+
+@njit(cache=True)
+def _high(word):
+    """Uniform double in [0, 1) from the upper half of a draw."""
+    return np.float64(word >> np.uint64(32)) * 2.0**-32
+
+
+@njit(cache=True)
+def _low(word):
+    """Uniform double in [0, 1) from the lower half of a draw."""
+    return np.float64(word & np.uint64(0xFFFFFFFF)) * 2.0**-32
+
+
+@njit(cache=True)
+def _outward(side):
+    """Ticks from a level to the one behind it."""
+    return 1 if side == _ASK else -1
+
+
+@njit(cache=True)
+def _aim(side, level, latent):
+    """Size that a level reverts to: more with depth, tilted by the latent pressure near the touch."""
+    lots = 30.0 + 12.0 * min(level, 8)
+    if level < _TILTED_LEVELS:
+        lots *= 1.0 - _SIZE_TILT * latent * _outward(side)
+    return lots
+
+
+@njit(cache=True)
+def _record(m, action, side, flags, level, price, size):
+    """Append a record with the standing book. side: _BID or _ASK of the book (a T names the aggressor's: the other)."""
+    row = m.out[m.clock[_N]]
+    m.clock[_N] += 1
+    letter = _N_SIDE if action == _R else _B if (side == _BID) != (action == _T) else _A
+    row[0] = m.clock[_WORD0]
+    row[1] = m.clock[_TS]
+    row[2] = _UNDEF if action == _R else price * _TICK
+    row[3] = size | action << 32 | letter << 40 | flags << 48 | level << 56
+    row[4] = m.clock[_RECV]
+    row[5] = 21_000 + m.clock[_SEQUENCE] % 2_000 | m.clock[_SEQUENCE] << 32  # ts_in_delta below
+    row[6:] = 0
+    for book_side in range(2):
+        shift = 32 * book_side  # of a level's four words two are prices, two hold the bid's number below the ask's
+        filled = 0
+        for k in range(_DEPTH):
+            if m.lots[book_side, k] > 0 and filled < _LEVELS:
+                at = 6 + 4 * filled
+                row[at + book_side] = (m.touch[book_side] + k * _outward(book_side)) * _TICK
+                row[at + 2] |= m.lots[book_side, k] << shift
+                row[at + 3] |= m.orders[book_side, k] << shift
+                filled += 1
+        for k in range(filled, _LEVELS):
+            row[6 + 4 * k + book_side] = _UNDEF
+
+
+@njit(cache=True)
+def _fresh(m, side, level, size):
+    """Set a level to orders of about three lots."""
+    m.lots[side, level] = size
+    m.orders[side, level] = (size + 2) // 3
+
+
+@njit(cache=True)
+def _open_book(m, drawn):
+    """Clear, then one order a level: the best ten by records, what lies deeper unseen."""
+    m.clock[_RECV] = max(m.clock[_RECV], m.clock[_TS] + 270_000)
+    m.clock[_SEQUENCE] += 1
+    m.lots[:] = 0
+    m.orders[:] = 0
+    m.touch[_ASK] = m.touch[_BID] + 1
+    _record(m, _R, _BID, F_LAST, 0, 0, 0)
+    for i in range(2 * _DEPTH):
+        side, level = i % 2, i // 2
+        size = np.int64(_aim(side, level, 0) * (0.7 + 0.6 * _high(drawn[i])))
+        _fresh(m, side, level, size)
+        if level < _LEVELS:
+            flags = F_LAST if i == 2 * _LEVELS - 1 else 0
+            _record(m, _A, side, flags, level, m.touch[side] + level * _outward(side), size)
+
+
+@njit(cache=True)
+def _trade_on(m, drawn, end, edge, events_per_second):
+    """One block of events, fewer where the session ends and none after. drawn: uint64 [_BLOCK, _LANES]."""
+    clock = m.clock
+    for e in range(drawn.shape[0]):
+        gap = 1 + np.int64(4.0 * _SECOND / events_per_second * _high(drawn[e, 0]) * _low(drawn[e, 0]))  # bursts, mean 1
+        if clock[_TS] + gap >= end:
+            clock[_TS] = end
+            return
+        clock[_TS] += gap
+        clock[_RECV] = max(clock[_RECV], clock[_TS] + 150_000 + np.int64(300_000.0 * _low(drawn[e, 1])))
+        clock[_SEQUENCE] += 1
+        if clock[_TS] >= clock[_LATENT_END]:
+            step = 1 if _high(drawn[e, 3]) < 0.5 else 2  # to either of the other two states
+            clock[_LATENT] = (clock[_LATENT] + 1 + step) % 3 - 1
+            clock[_LATENT_END] = clock[_TS] + 10 * _SECOND + np.int64(50.0 * _SECOND * _low(drawn[e, 3]))
+        what = _high(drawn[e, 1])
+        moves = (_MOVE_RATE if m.touch[_ASK] - m.touch[_BID] == 1 else _NARROW_RATE) / events_per_second
+        if what < moves:
+            _move(m, drawn[e, 2], what / moves, edge)
+        elif what < moves + _TRADE_SHARE:
+            _small_trade(m, drawn[e, 2])
+        else:
+            _quote(m, drawn[e, 2], drawn[e, 3])
+
+
+@njit(cache=True)
+def _move(m, word, share, edge):
+    """The mid moves by half a tick or a whole one. The upper half of `word` gives the direction and nothing else."""
+    up = _high(word) < 0.5 + edge * m.clock[_LATENT]
+    ahead, behind = (_ASK, _BID) if up else (_BID, _ASK)
+    narrow = m.touch[_ASK] - m.touch[_BID] > 1
+    both = not narrow and share < _WHOLE_TICK
+    if not narrow:
+        _remove_touch(m, ahead, both, _low(word))
+    if narrow or both:
+        _improve_touch(m, behind, _low(word))
+
+
+@njit(cache=True)
+def _remove_touch(m, side, more, u):
+    """The whole best level of a side goes: traded in three cases of five, else cancelled. more: the event goes on."""
+    price, size = m.touch[side], m.lots[side, 0]
+    if u < 0.6:
+        _record(m, _T, side, 0, 0, price, size)
+    for k in range(_DEPTH - 1):
+        m.lots[side, k] = m.lots[side, k + 1]
+        m.orders[side, k] = m.orders[side, k + 1]
+    _fresh(m, side, _DEPTH - 1, np.int64(_aim(side, _DEPTH - 1, 0)))
+    m.touch[side] += _outward(side)
+    hole = m.lots[side, 0] == 0
+    _record(m, _C, side, 0 if more or hole else F_LAST, 0, price, size)
+    if hole:  # the price behind is quoted within the event, so that the spread opens by one tick only
+        lots = np.int64(_aim(side, 0, m.clock[_LATENT]))
+        _fresh(m, side, 0, lots)
+        _record(m, _A, side, 0 if more else F_LAST, 0, m.touch[side], lots)
+
+
+@njit(cache=True)
+def _improve_touch(m, side, u):
+    """A new best price one tick inside, which ends the event."""
+    for k in range(_DEPTH - 1, 0, -1):
+        m.lots[side, k] = m.lots[side, k - 1]
+        m.orders[side, k] = m.orders[side, k - 1]
+    m.touch[side] -= _outward(side)
+    size = np.int64(_aim(side, 0, m.clock[_LATENT]) * (0.6 + 0.8 * u))
+    _fresh(m, side, 0, size)
+    _record(m, _A, side, F_LAST, 0, m.touch[side], size)
+
+
+@njit(cache=True)
+def _small_trade(m, word):
+    """A trade that leaves the best level standing: T with the book before, then the fill as C or M."""
+    side = _ASK if _high(word) < 0.5 + _TRADE_TILT * m.clock[_LATENT] else _BID
+    size = min(1 + np.int64(6.0 * _low(word)), m.lots[side, 0] - 1)
+    if size < 1:
+        return
+    _record(m, _T, side, 0, 0, m.touch[side], size)
+    m.lots[side, 0] -= size
+    whole = size % 2 == 0 and m.orders[side, 0] > 1  # an order filled whole leaves, one filled in part is changed
+    if whole:
+        m.orders[side, 0] -= 1
+    m.orders[side, 0] = min(m.orders[side, 0], m.lots[side, 0])
+    _record(m, _C if whole else _M, side, F_LAST, 0, m.touch[side], size)
+
+
+@njit(cache=True)
+def _quote(m, where, how):
+    """An order is added, cancelled or changed at one price; sizes revert to their aim."""
+    side = _BID if _high(where) < 0.5 else _ASK
+    level = np.int64(_low(where) * _low(where) * _DEPTH)  # a quarter of all quotes meet the touch
+    aim, size = _aim(side, level, m.clock[_LATENT]), m.lots[side, level]
+    lot = 1 + np.int64(_low(how) * (2.0 + aim / 5.0))
+    adds = _high(how) * (aim + size) < aim
+    keep = 1 if level < _SAFE_LEVELS else 0
+    if not adds:
+        pulled = keep == 0 and _high(how) > 0.98  # the whole price goes: a hole in the book
+        lot = size if pulled else min(lot, size - keep)
+        if lot < 1:
+            return
+    rank = np.count_nonzero(m.lots[side, :level])
+    change = lot % 5 == 0 and size > 0 and lot < size  # an order grows or shrinks instead of coming or going
+    m.lots[side, level] += lot if adds else -lot
+    if not change:
+        m.orders[side, level] += 1 if adds else -1
+    # an order has a lot at least, and lots have an order
+    m.orders[side, level] = min(max(m.orders[side, level], 1), m.lots[side, level])
+    if rank < _LEVELS:  # deeper prices are not in the feed
+        action = _M if change else _A if adds else _C
+        _record(m, action, side, F_LAST, rank, m.touch[side] + level * _outward(side), lot)
