@@ -74,8 +74,12 @@ def canonical_json(value: Any) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Readable JSON, keys sorted, so that equal values are equal bytes."""
-    write_text(path, json.dumps(value, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    write_text(path, readable_json(value))
+
+
+def readable_json(value: Any) -> str:
+    """What write_json writes: keys sorted, so that equal values are equal bytes."""
+    return json.dumps(value, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def read_json(path: Path) -> Any:
@@ -135,9 +139,7 @@ def commit(beside: Path, target: Path, identity: Mapping[str, Any], replace: boo
     }
     manifest = {"files": files, **identity}
     write_json(beside / MANIFEST, manifest)
-    for p in beside.rglob("*"):
-        _fsync(p)
-    _fsync(beside)
+    sync(beside)
     if target.exists():
         if not replace:
             raise BadInput(f"{target}: already there; a finished folder is never written again")
@@ -188,6 +190,13 @@ def lock(path: Path, what: str) -> Iterator[None]:
         f.write(str(os.getpid()))
         f.flush()
         yield
+
+
+def sync(folder: Path) -> None:
+    """fsync every file below a folder and the folder itself."""
+    for path in folder.rglob("*"):
+        _fsync(path)
+    _fsync(folder)
 
 
 def _fsync(path: Path) -> None:

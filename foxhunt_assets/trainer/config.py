@@ -189,7 +189,7 @@ def _check(c: TrainerConfig) -> TrainerConfig:
         "labels.horizons must be three (h1, h2, h3 of the diagnostics)": len(c.labels.horizons) == 3,
         "env.latency_steps must be 1 or more: an order never fills on the book it was decided on": e.latency_steps >= 1,
         "env.max_units must be 1 to 4": 1 <= e.max_units <= 4,
-        "learning.rollout_steps must be 1 to 1024": 1 <= le.rollout_steps <= 1024,
+        "learning.rollout_steps must be 32 to 1024": 32 <= le.rollout_steps <= 1024,
         "learning.minibatches must divide accounts x rollout_steps": (m.accounts * le.rollout_steps) % le.minibatches
         == 0,
         "learning.replay_capacity must be a power of two": le.replay_capacity & (le.replay_capacity - 1) == 0

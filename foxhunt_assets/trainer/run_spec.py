@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -69,10 +70,10 @@ class RunSpec:
         return cls.from_json(storage.read_json(path))
 
 
-def code_hash() -> str:
-    """sha256 over every source file that decides a run's bits; Dagster's code_version of the trained assets."""
+def code_hash(packages: Sequence[str] = CODE_PACKAGES) -> str:
+    """sha256 over every source file of some packages; by default of those that decide a run's bits."""
     digest = hashlib.sha256()
-    for package in CODE_PACKAGES:
+    for package in packages:
         root = Path(str(resources.files(package)))
         for path in sorted(root.rglob("*")):
             if path.suffix in (".py", ".tsv", ".cu", ".cuh"):

@@ -1,0 +1,76 @@
+"""Put a world, its stage lists and its diagnostics together; the one place that knows them all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from foxhunt_assets.errors import BadInput
+from foxhunt_assets.simulator import measure as simulator_measure
+from foxhunt_assets.trainer import collect, learn, measure, measure_learning
+from foxhunt_assets.trainer.collect import Collector
+from foxhunt_assets.trainer.diag import DiagBuilder, Row
+from foxhunt_assets.trainer.learn import Learner
+from foxhunt_assets.trainer.program import Program
+from foxhunt_assets.trainer.run_spec import RunSpec
+from foxhunt_assets.trainer.tape import load_tape
+from foxhunt_assets.trainer.world import World
+
+
+@dataclass
+class Assembly:
+    """A run ready to step: the program's lists are collect, learn (training only) and advance."""
+
+    world: World
+    program: Program
+    diag: DiagBuilder
+    collector: Collector
+
+
+def assemble(spec: RunSpec, held: Row | None = None) -> Assembly:
+    """Load the fold and build everything. held: the last training row, for an evaluation."""
+    device = pick_device(spec.device)
+    pin_bits(spec.config.run.threads)
+    tape = load_tape(Path(spec.fold_dir), spec.snapshots, spec.config, device)
+    world = World(spec.config, spec.seed, tape, torch.device(device), spec.kind == "evaluate")
+    b, c = world.buffers, spec.config
+    b.add(*collect.specs(world), *measure.specs(world), *measure_learning.specs(world))
+    b.add(*simulator_measure.specs(c.model.accounts, c.env))
+    program = Program(b)
+    if not world.evaluating:
+        b.add(*learn.specs(_shapes(world)))
+    collector = Collector(world)
+    program.add("collect", collector.stages())
+    program.add("advance", collector.advance_stages())
+    if not world.evaluating:
+        program.add("learn", Learner(world).stages())
+    counters = simulator_measure.Counters(b, world.simulator)
+    world.initialise()
+    b["birth_weights"].copy_(b["weights"])
+    for name in measure_learning.SPECTRAL:
+        u = b[f"spectral_u.{name}"]
+        u.div_(u.norm())
+    return Assembly(world, program, DiagBuilder(world, collector, counters, held), collector)
+
+
+def _shapes(world: World) -> learn.Shapes:
+    c = world.config
+    rows = c.learning.rollout_steps * c.model.accounts // c.learning.minibatches
+    width = world.tape.features.shape[1]
+    return learn.Shapes(rows, c.learning.replay_rows, c.model.window, width, c.model.hidden)
+
+
+def pick_device(device: str) -> str:
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("device cuda asked for and no CUDA device is visible; set training.device to cpu or auto")
+    return device
+
+
+def pin_bits(threads: int) -> None:
+    """Fix what moves sums: thread count, float32 matrix products in float32, deterministic variants."""
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision("highest")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it hides reads of memory nobody wrote

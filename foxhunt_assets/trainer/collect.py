@@ -1,0 +1,223 @@
+"""The collection or evaluation step: gather, encode, heads, act, simulate, reward, replay, rollout.
+
+Weights are frozen inside it. Evaluation runs the same stages: greedy, no exploration, nothing stored to learn from.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from foxhunt_assets.contracts.buffers import BufferSpec
+from foxhunt_assets.contracts.instruments import contract
+from foxhunt_assets.simulator.actions import HOLD, LONG_ENTRIES, N_ACTIONS, SHORT_ENTRIES
+from foxhunt_assets.simulator.state import specs as account_specs
+from foxhunt_assets.trainer import encoder, heads, replay, reward, rollout
+from foxhunt_assets.trainer.program import Scalars, Stage
+from foxhunt_assets.trainer.world import N_ACCOUNT, World
+from kernels.philox import op as philox
+
+# What the next step's TD error needs of this one.
+PREVIOUS = ("prev_value", "prev_reward", "prev_terminated", "prev_truncated", "prev_valid")
+
+
+def specs(world: World) -> list[BufferSpec]:
+    """Buffers of the acting batch."""
+    c = world.config
+    b, k, h = c.model.accounts, c.model.window, c.model.hidden
+    f, horizons = world.tape.features.shape[1], len(c.labels.horizons)
+    shapes: dict[str, tuple[tuple[int, ...], str]] = {
+        "x": ((b, k, f), "float32"), "acct_obs": ((b, N_ACCOUNT), "float32"), "legal": ((b, N_ACTIONS), "bool"),
+        "q_logits": ((b, N_ACTIONS, c.model.atoms), "float32"), "q_values": ((b, N_ACTIONS), "float32"),
+        "pi_logits": ((b, N_ACTIONS), "float32"), "v_t": ((b,), "float32"),
+        "frd_logits": ((b, horizons, c.model.frd_atoms), "float32"), "pi": ((b, N_ACTIONS), "float32"),
+        "action": ((b,), "int64"), "log_pi": ((b,), "float32"), "entry_signs": ((b, horizons), "int8"),
+        "acct_obs_next": ((b, N_ACCOUNT), "float32"), "legal_next": ((b, N_ACTIONS), "bool"),
+        "v_next": ((b,), "float32"), "action_draw": ((b,), "int64"),
+    }  # fmt: skip
+    previous = {
+        "prev_value": "float32", "prev_reward": "float32", "prev_terminated": "bool", "prev_truncated": "bool",
+        "prev_valid": "bool",
+    }  # fmt: skip
+    return [
+        *(BufferSpec(name, shape, dtype, "transient", ("account",)) for name, (shape, dtype) in shapes.items()),
+        BufferSpec("carry", (b, h), "float32", "transient", ("account", "unit")),
+        BufferSpec("h_t", (b, h), "float32", "carry", ("account", "unit")),
+        *(BufferSpec(name, (b,), dtype, "carry", ("account",)) for name, dtype in previous.items()),
+        BufferSpec("rollout_t", (1,), "int64", "rollout"),
+        BufferSpec("rollout_windows", (1,), "int64", "rollout"),
+    ]
+
+
+class Collector:
+    """Stages of one step over a world. What they leave behind (encoded, outcome, td) is for the diagnostics."""
+
+    def __init__(self, world: World) -> None:
+        self.w = world
+        self.point_lot_cents = contract(world.tape.spec.root).multiplier_cents
+        self.account = tuple(s.name for s in account_specs(world.config.model.accounts, world.config.env))
+        atoms = world.config.model.frd_atoms
+        span = world.config.labels.range_sigma
+        centred = torch.arange(atoms, device=world.device, dtype=torch.float64) - (atoms - 1) / 2
+        self.frd_sigmas = centred * (2 * span / (atoms - 1))  # sigma value of each FRD atom
+
+    def stages(self) -> list[Stage]:
+        stages = [
+            Stage("gather", self.gather, (*self.account, "h_t"), ("x", "acct_obs", "legal", "carry")),
+            Stage("encode", self.encode, ("x", "acct_obs", "carry", "weights"), ("h_t",)),
+            Stage(
+                "heads", self.heads, ("h_t", "weights", "isv_full", "legal"),
+                ("q_logits", "q_values", "pi_logits", "v_t", "frd_logits", "pi", "entry_signs"),
+            ),
+            Stage(
+                "act", self.act, ("pi", "pi_logits", "legal"), ("action", "log_pi", "action_draw"), (), ("action",)
+            ),
+            Stage(
+                "simulate", self.simulate, ("action", "entry_signs"), ("acct_obs_next", "legal_next"), self.account
+            ),
+            Stage(
+                "reward", self.reward, ("v_t",), ("reward_raw", "reward_scaled", "reward"),
+                ("popart_state", "isv_full", *PREVIOUS),
+            ),
+        ]  # fmt: skip
+        if not self.w.evaluating:
+            seen = ("action", "acct_obs", "acct_obs_next", "carry", "h_t", "legal", "legal_next")
+            stages += [
+                Stage("replay", self.replay, (*seen, "reward_raw"), (), replay.WRITES),
+                Stage(
+                    "rollout", self.rollout, (*seen, "log_pi", "reward", "v_t", "weights"), ("v_next",),
+                    (*rollout.WRITES, *rollout.RESULTS, "rollout_t", "rollout_windows"),
+                ),
+            ]  # fmt: skip
+        return stages
+
+    def advance_stages(self) -> list[Stage]:
+        """What ends a row once it was measured: ended accounts start their next episode."""
+        return [Stage("advance", self.advance, (), (), self.account, purposes=("episode_start",))]
+
+    # --- stages, in order ------------------------------------------------------------------------
+
+    def gather(self, _: Scalars) -> None:
+        """Windows, account state, legal actions and the carry (0 where an episode starts) at the anchors."""
+        w, b = self.w, self.w.buffers
+        self.anchor = w.walk.anchor.clone()
+        self.window_rows = w.tape.windows(self.anchor, w.config.model.window)
+        b["x"].copy_(w.tape.features[self.window_rows])
+        b["acct_obs"].copy_(w.simulator.observe())
+        b["legal"].copy_(w.simulator.legal_mask())
+        b["carry"].copy_(b["h_t"] * (~b["acct_episode_start"])[:, None])
+
+    @torch.no_grad()
+    def encode(self, _: Scalars) -> None:
+        w, b = self.w, self.w.buffers
+        p = w.layout.views(b["weights"])
+        self.encoded = encoder.encode(p, b["x"], b["acct_obs"], b["carry"], w.tape.dt[self.anchor])
+        b["h_t"].copy_(self.encoded.h)
+
+    @torch.no_grad()
+    def heads(self, _: Scalars) -> None:
+        w, b = self.w, self.w.buffers
+        p, h = w.layout.views(b["weights"]), b["h_t"]
+        b["q_logits"].copy_(heads.q_logits(p, h, N_ACTIONS))
+        b["q_values"].copy_(heads.expected_q(b["q_logits"], w.support()))
+        b["pi_logits"].copy_(heads.pi_logits(p, h))
+        b["v_t"].copy_(heads.value(p, h))
+        b["frd_logits"].copy_(heads.frd_logits(p, h, len(w.config.labels.horizons)))
+        b["pi"].copy_(heads.behaviour(b["pi_logits"], b["legal"], w.pi_floor))
+        expected = (torch.softmax(b["frd_logits"].double(), -1) * self.frd_sigmas).sum(-1)
+        b["entry_signs"].copy_(expected.sign())
+
+    def act(self, s: Scalars) -> None:
+        """Sample from the floored policy by inverse CDF; greedy over the legal actions in evaluation."""
+        w, b = self.w, self.w.buffers
+        rows = torch.arange(w.config.model.accounts, device=w.device)
+        b["action_draw"].copy_(philox.words(w.seed, "action", s.step, rows, 1)[:, 0])
+        if s.drain:
+            b["action"].fill_(HOLD)
+        elif w.evaluating:
+            b["action"].copy_(b["pi"].argmax(dim=1))
+        else:
+            b["action"].copy_(inverse_cdf(b["pi"], philox.uniform(b["action_draw"])))
+        b["log_pi"].copy_(torch.log(b["pi"].gather(1, b["action"][:, None])[:, 0].clamp_min(1e-38)))
+
+    def simulate(self, s: Scalars) -> None:
+        w, b = self.w, self.w.buffers
+        phase_end = s.last if not w.evaluating else s.drain
+        self.outcome = w.simulator.step(b["action"], s.step, b["entry_signs"], phase_end, s.drain)
+        b["acct_obs_next"].copy_(w.simulator.observe())
+        b["legal_next"].copy_(w.simulator.legal_mask())
+
+    def reward(self, s: Scalars) -> None:
+        """Rewards of the step, and the TD error of the step before (its bootstrap is this row's V)."""
+        w, b, o = self.w, self.w.buffers, self.outcome
+        reward.apply(b, o.core_cents, o.fee_cents, self.point_lot_cents, learn=not w.evaluating)
+        bootstrap = torch.where(b["prev_terminated"], torch.zeros_like(b["v_t"]), b["v_t"])
+        error = b["prev_reward"] + w.config.learning.gamma * bootstrap - b["prev_value"]
+        counted = b["prev_valid"] & ~b["prev_truncated"]
+        self.td_abs = (error.abs().double() * counted).sum() / counted.sum().clamp_min(1)
+        b["prev_value"].copy_(b["v_t"])
+        b["prev_reward"].copy_(b["reward"])
+        b["prev_terminated"].copy_(o.terminated)
+        b["prev_truncated"].copy_(o.truncated)
+        b["prev_valid"].fill_(not s.last)
+
+    def replay(self, s: Scalars) -> None:
+        """Store the transition, its reward raw."""
+        b, o = self.w.buffers, self.outcome
+        self.w.replay.insert(
+            {
+                "anchor": self.anchor, "action": b["action"], "reward_raw": b["reward_raw"],
+                "trade_closed": o.trade_closed, "terminated": o.terminated, "acct": b["acct_obs"],
+                "acct_next": b["acct_obs_next"], "carry": b["carry"], "carry_next": b["h_t"],
+                "legal_next": b["legal_next"], "step": torch.full_like(self.anchor, s.step),
+            }
+        )  # fmt: skip
+
+    def rollout(self, s: Scalars) -> None:
+        """Store the row; V of the arrival state is computed where it bootstraps: window end, truncation, phase end."""
+        w, b, o = self.w, self.w.buffers, self.outcome
+        t = s.step % w.config.learning.rollout_steps
+        if t == w.config.learning.rollout_steps - 1 or bool(o.truncated.any()):
+            b["v_next"].copy_(self._value_next())
+        if t > 0:  # the row before arrived where this row stands, unless its episode ended there
+            arrived = b["rollout_next_value"][t - 1]
+            ended = b["rollout_terminated"][t - 1] | b["rollout_truncated"][t - 1]
+            arrived.copy_(torch.where(ended, arrived, b["v_t"]))
+        entries = torch.isin(b["action"], torch.tensor((*SHORT_ENTRIES, *LONG_ENTRIES), device=w.device))
+        w.rollout.insert(
+            t,
+            {
+                "anchor": self.anchor, "action": b["action"], "log_pi": b["log_pi"], "reward": b["reward"],
+                "value": b["v_t"], "next_value": b["v_next"], "terminated": o.terminated, "truncated": o.truncated,
+                "acct": b["acct_obs"], "carry": b["carry"], "legal": b["legal"],
+                "executed_entry": entries.to(torch.int8) - (b["action"] == HOLD).to(torch.int8),
+                "net_cents": o.realised_cents,
+            },
+        )  # fmt: skip
+        b["rollout_t"].fill_(t)
+        if t == w.config.learning.rollout_steps - 1:
+            w.rollout.finish()
+            b["rollout_windows"].add_(1)
+
+    def advance(self, s: Scalars) -> None:
+        if not s.last:
+            self.w.simulator.advance(s.step)
+
+    @torch.no_grad()
+    def _value_next(self) -> torch.Tensor:
+        """V of the state each account arrived in: its next row, the account as it stands there, this row's h."""
+        w, b = self.w, self.w.buffers
+        rows = self.outcome.next_row
+        x = w.tape.features[w.tape.windows(rows, w.config.model.window)]
+        p = w.layout.views(b["weights"])
+        h = encoder.encode(p, x, b["acct_obs_next"], b["h_t"], w.tape.dt[rows]).h
+        return heads.value(p, h)
+
+
+def inverse_cdf(p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """int64 [R]: first action whose cumulative probability exceeds u; the last possible one where rounding leaves none.
+
+    p [R, A] sums to 1 up to rounding, 0 where an action is illegal; u [R] in [0, 1).
+    """
+    reached = (p.cumsum(dim=1) > u[:, None]) & (p > 0)
+    last = p.shape[1] - 1 - (p.flip(1) > 0).to(torch.int64).argmax(dim=1)
+    return torch.where(reached.any(dim=1), reached.to(torch.int64).argmax(dim=1), last)

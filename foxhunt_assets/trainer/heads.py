@@ -1,0 +1,52 @@
+"""The heads on h_t: C51 Q, policy, value and forward-return distribution. Pure functions of (parameters, h)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch.nn import functional as F
+
+Params = Mapping[str, torch.Tensor]
+
+
+def q_logits(p: Params, h: torch.Tensor, n_actions: int) -> torch.Tensor:
+    """C51 logits [R, A, N] (Bellemare 2017, 1707.06887)."""
+    return F.linear(h, p["q_out_w"], p["q_out_b"]).view(h.shape[0], n_actions, -1)
+
+
+def expected_q(logits: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
+    """E[Q] [R, A]: support [N] weighted by the softmax over atoms."""
+    return (torch.softmax(logits, dim=-1) * support).sum(dim=-1)
+
+
+def pi_logits(p: Params, h: torch.Tensor) -> torch.Tensor:
+    """Policy logits [R, A], before the legal mask."""
+    return F.linear(h, p["pi_out_w"], p["pi_out_b"])
+
+
+def value(p: Params, h: torch.Tensor) -> torch.Tensor:
+    """V [R], in whitened reward units."""
+    return F.linear(h, p["v_out_w"], p["v_out_b"])[:, 0]
+
+
+def frd_logits(p: Params, h: torch.Tensor, n_horizons: int) -> torch.Tensor:
+    """Forward-return-distribution logits [R, horizons, atoms]: one hidden ReLU layer."""
+    hidden = torch.relu(F.linear(h, p["frd_w1"], p["frd_b1"]))
+    return F.linear(hidden, p["frd_w2"], p["frd_b2"]).view(h.shape[0], n_horizons, -1)
+
+
+def masked_softmax(logits: torch.Tensor, legal: torch.Tensor) -> torch.Tensor:
+    """Softmax over the legal actions; illegal ones get exactly 0."""
+    return torch.softmax(logits.masked_fill(~legal, float("-inf")), dim=-1)
+
+
+def behaviour(logits: torch.Tensor, legal: torch.Tensor, floor: float) -> torch.Tensor:
+    """Sampling probabilities: every legal action keeps at least `floor`, the rest of the mass is the softmax's."""
+    n_legal = legal.sum(dim=-1, keepdim=True).to(logits.dtype)
+    return (1.0 - floor * n_legal) * masked_softmax(logits, legal) + floor * legal.to(logits.dtype)
+
+
+def entropy(probabilities: torch.Tensor) -> torch.Tensor:
+    """-sum p ln p over the last axis, 0 ln 0 = 0."""
+    return -torch.special.xlogy(probabilities, probabilities).sum(dim=-1)

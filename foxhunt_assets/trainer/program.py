@@ -1,0 +1,138 @@
+"""The step program: ordered lists of named stages over one registry of named, preallocated buffers.
+
+From the one list come the order of execution, what a checkpoint holds, what a digest covers, what a dump writes
+and the audit that every declared read has a writer. A stage touches only what it declares; `Program.audit` runs a
+list and proves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from foxhunt_assets.contracts.buffers import STATE_GROUPS, BufferSpec
+from foxhunt_assets.errors import FoxhuntError
+from kernels.digest import op as digest
+
+
+class WiringFault(FoxhuntError):
+    """A stage list that does not hold together, or a stage that touched what it did not declare."""
+
+    exit_code = 4
+
+
+@dataclass
+class Scalars:
+    """What the host tells the stages of one step, and nothing else does.
+
+    step: on the axis shared by train and evaluation. eval_step: from the first evaluation row. evaluating: the phase.
+    last: the phase ends with this row. drain: the evaluation's last row, without an action. update: learning
+    minibatches done since the run began. minibatch: number within the window, epoch after epoch.
+    """
+
+    step: int = 0
+    eval_step: int = 0
+    evaluating: bool = False
+    last: bool = False
+    drain: bool = False
+    update: int = 0
+    minibatch: int = 0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One named stage. reads, writes, inouts: buffer names. purposes: random purposes it draws from."""
+
+    name: str
+    run: Callable[[Scalars], None]
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    inouts: tuple[str, ...] = ()
+    purposes: tuple[str, ...] = ()
+
+
+class Registry(Mapping[str, torch.Tensor]):
+    """Named tensors, allocated once. Stages write into them; nobody replaces one."""
+
+    def __init__(self, device: torch.device | str = "cpu") -> None:
+        self.device = torch.device(device)
+        self.specs: dict[str, BufferSpec] = {}
+        self._tensors: dict[str, torch.Tensor] = {}
+
+    def add(self, *specs: BufferSpec) -> None:
+        for spec in specs:
+            if spec.name in self.specs:
+                raise WiringFault(f"buffer {spec.name} is registered twice")
+            self.specs[spec.name] = spec
+            dtype = getattr(torch, spec.dtype)
+            self._tensors[spec.name] = torch.full(spec.shape, spec.fill, dtype=dtype, device=self.device)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def names(self, *groups: str) -> list[str]:
+        """Names of the buffers of these groups, in registry order."""
+        return [name for name, spec in self.specs.items() if spec.group in groups]
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Everything that must survive a restart."""
+        return {name: self[name] for name in self.names(*sorted(STATE_GROUPS))}
+
+    def load_state(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Copy a saved state in; WiringFault names the first buffer that is missing, extra or of another shape."""
+        mine = self.state()
+        for name in sorted(mine.keys() ^ state.keys()):
+            raise WiringFault(f"checkpoint and program disagree on buffer {name}")
+        for name, tensor in mine.items():
+            saved = state[name]
+            if saved.shape != tensor.shape or saved.dtype != tensor.dtype:
+                raise WiringFault(f"checkpoint holds {name} as {saved.dtype}{list(saved.shape)}")
+            tensor.copy_(saved)
+
+    def digests(self) -> dict[str, int]:
+        return {name: digest.digest64(tensor) for name, tensor in self.items()}
+
+
+@dataclass
+class Program:
+    """Stage lists by name over one registry."""
+
+    registry: Registry
+    lists: dict[str, list[Stage]] = field(default_factory=dict)
+
+    def add(self, name: str, stages: Sequence[Stage]) -> None:
+        for stage in stages:
+            for buffer in (*stage.reads, *stage.writes, *stage.inouts):
+                if buffer not in self.registry:
+                    raise WiringFault(f"stage {name}.{stage.name} names the unknown buffer {buffer}")
+        self.lists[name] = list(stages)
+
+    def run(self, name: str, scalars: Scalars) -> None:
+        for stage in self.lists[name]:
+            stage.run(scalars)
+
+    def audit(self, name: str, scalars: Scalars) -> None:
+        """Run a list once, digesting every buffer around every stage; WiringFault names an undeclared write."""
+        before = self.registry.digests()
+        for stage in self.lists[name]:
+            stage.run(scalars)
+            after = self.registry.digests()
+            changed = {b for b in after if after[b] != before[b]}
+            if undeclared := sorted(changed - {*stage.writes, *stage.inouts}):
+                raise WiringFault(f"stage {name}.{stage.name} wrote {', '.join(undeclared)} without declaring it")
+            before = after
+
+    def unwired(self) -> list[str]:
+        """Buffers that some stage reads and no stage of any list writes, and those nobody touches."""
+        stages: Iterable[Stage] = [s for stages in self.lists.values() for s in stages]
+        written = {b for s in stages for b in (*s.writes, *s.inouts)}
+        read = {b for s in stages for b in (*s.reads, *s.inouts)}
+        return sorted({b for b in read if b not in written} | {b for b in self.registry if b not in read | written})

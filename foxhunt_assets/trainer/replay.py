@@ -1,0 +1,96 @@
+"""Replay: a ring of transitions that stores row indices, account state and carry, never windows, and its sum tree.
+
+Sampled windows are encoded again with today's weights; rewards are stored raw and scaled when they are read.
+Prioritised replay: Schaul 2016 (1511.05952, sections 3.3 and 3.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from foxhunt_assets.contracts.buffers import BufferSpec
+from foxhunt_assets.trainer.config import TrainerConfig
+from kernels.philox import op as philox
+from kernels.sumtree import op as sumtree
+
+PRIORITY_EPS = 1e-3  # keeps a transition of zero loss drawable (Schaul 2016, section 3.3)
+
+# The columns of one transition; acct and carry are what the encoder needs beside the window.
+COLUMNS = (
+    "anchor", "action", "reward_raw", "trade_closed", "terminated", "acct", "acct_next", "carry", "carry_next",
+    "legal_next", "step",
+)  # fmt: skip
+INSERTED = tuple(f"replay_{c}" for c in COLUMNS)
+WRITES = (*INSERTED, "replay_draws", "replay_count", "priority_tree")
+
+
+def specs(config: TrainerConfig, n_actions: int, n_account: int) -> list[BufferSpec]:
+    c, h = config.learning.replay_capacity, config.model.hidden
+    shapes: dict[str, tuple[tuple[int, ...], str]] = {
+        "anchor": ((c,), "int64"), "action": ((c,), "int64"), "reward_raw": ((c,), "float32"),
+        "trade_closed": ((c,), "bool"), "terminated": ((c,), "bool"), "acct": ((c, n_account), "float32"),
+        "acct_next": ((c, n_account), "float32"), "carry": ((c, h), "float32"), "carry_next": ((c, h), "float32"),
+        "legal_next": ((c, n_actions), "bool"), "step": ((c,), "int64"),
+    }  # fmt: skip
+    return [
+        *(BufferSpec(f"replay_{name}", shape, dtype, "replay") for name, (shape, dtype) in shapes.items()),
+        BufferSpec("replay_draws", (c,), "int32", "replay"),
+        BufferSpec("replay_count", (1,), "int64", "replay"),
+        BufferSpec("priority_tree", (2 * c,), "float32", "replay"),
+    ]
+
+
+@dataclass
+class Batch:
+    """S sampled transitions: ring indices [S], importance weights [S] (largest is 1), tree mass as drawn [S]."""
+
+    indices: torch.Tensor
+    weights: torch.Tensor
+    priorities: torch.Tensor
+    draws: torch.Tensor
+
+
+class Replay:
+    """Operations on the replay buffers of a registry."""
+
+    def __init__(self, buffers: Mapping[str, torch.Tensor], config: TrainerConfig) -> None:
+        self.b = buffers
+        self.capacity = config.learning.replay_capacity
+        self.rows = config.learning.replay_rows
+        self.alpha, self.beta = config.learning.per_alpha, config.learning.per_beta
+
+    @property
+    def length(self) -> torch.Tensor:
+        """int64 [1]: transitions held."""
+        return self.b["replay_count"].clamp_max(self.capacity)
+
+    def insert(self, transition: Mapping[str, torch.Tensor]) -> None:
+        """Append one transition an account; new ones receive the largest priority held (1 when none is)."""
+        n = transition["anchor"].numel()
+        at = (self.b["replay_count"] + torch.arange(n, device=self.b["replay_count"].device)) % self.capacity
+        for name in COLUMNS:
+            column = self.b[f"replay_{name}"]
+            column[at] = transition[name].to(column.dtype)
+        self.b["replay_draws"][at] = 0
+        tree = self.b["priority_tree"]
+        top = tree[self.capacity :].max()
+        sumtree.update(tree, at, torch.where(top > 0, top, torch.ones_like(top)).expand(n).contiguous())
+        self.b["replay_count"].add_(n)
+
+    def sample(self, seed: int, update: int) -> Batch:
+        """Stratified draw of `rows` transitions, keyed by the number of the update."""
+        tree = self.b["priority_tree"]
+        rows = torch.arange(self.rows, device=tree.device)
+        u = philox.uniform(philox.words(seed, "replay", update, rows, 1))[:, 0]
+        indices = sumtree.sample(tree, u)
+        p = sumtree.probabilities(tree, indices)
+        weights = (self.length.to(torch.float32) * p) ** -self.beta
+        self.b["replay_draws"].index_add_(0, indices, torch.ones_like(indices, dtype=torch.int32))
+        return Batch(indices, weights / weights.max(), tree[self.capacity + indices], u)
+
+    def update(self, batch: Batch, losses: torch.Tensor) -> None:
+        """New priorities (loss + eps)^alpha of sampled transitions; the lowest batch row wins a duplicate."""
+        sumtree.update(self.b["priority_tree"], batch.indices, (losses.detach() + PRIORITY_EPS) ** self.alpha)

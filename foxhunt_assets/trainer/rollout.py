@@ -1,0 +1,76 @@
+"""The rollout window: T rows of B accounts collected with frozen weights, then advantages for PPO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from foxhunt_assets.contracts.buffers import BufferSpec
+from foxhunt_assets.trainer.config import TrainerConfig
+from kernels.gae import op as gae
+from kernels.philox import op as philox
+
+COLUMNS = (
+    "anchor", "action", "log_pi", "reward", "value", "next_value", "terminated", "truncated", "acct", "carry",
+    "legal", "executed_entry", "net_cents",
+)  # fmt: skip
+WRITES = tuple(f"rollout_{c}" for c in COLUMNS)
+RESULTS = ("rollout_advantage", "rollout_return")
+
+
+def specs(config: TrainerConfig, n_actions: int, n_account: int) -> list[BufferSpec]:
+    t, b, h = config.learning.rollout_steps, config.model.accounts, config.model.hidden
+    kinds = {
+        "anchor": "int64", "action": "int64", "terminated": "bool", "truncated": "bool", "executed_entry": "int8",
+        "net_cents": "int64",
+    }  # fmt: skip
+    widths = {"acct": (n_account,), "carry": (h,), "legal": (n_actions,)}
+    columns = [
+        BufferSpec(
+            f"rollout_{c}",
+            (t, b, *widths.get(c, ())),
+            "bool" if c == "legal" else kinds.get(c, "float32"),
+            "rollout",
+            ("t", "account"),
+        )
+        for c in COLUMNS
+    ]
+    return [*columns, *(BufferSpec(name, (t, b), "float32", "rollout", ("t", "account")) for name in RESULTS)]
+
+
+class Rollout:
+    """Operations on the rollout buffers of a registry."""
+
+    def __init__(self, buffers: Mapping[str, torch.Tensor], config: TrainerConfig) -> None:
+        self.b = buffers
+        self.steps, self.accounts = config.learning.rollout_steps, config.model.accounts
+        self.gamma, self.lam = config.learning.gamma, config.learning.gae_lambda
+        self.minibatches = config.learning.minibatches
+
+    def insert(self, t: int, row: Mapping[str, torch.Tensor]) -> None:
+        for name in COLUMNS:
+            column = self.b[f"rollout_{name}"]
+            column[t].copy_(row[name])
+
+    def finish(self) -> None:
+        """Advantages and returns of the whole window (Schulman 2016, 1506.02438, Eq. 16)."""
+        b = self.b
+        advantage, returns = gae.gae(
+            b["rollout_reward"], b["rollout_value"], b["rollout_next_value"], b["rollout_terminated"],
+            b["rollout_truncated"], self.gamma, self.lam,
+        )  # fmt: skip
+        b["rollout_advantage"].copy_(advantage)
+        b["rollout_return"].copy_(returns)
+
+    def flat(self, name: str) -> torch.Tensor:
+        """A column as [T x B, ...], t-major."""
+        return self.b[f"rollout_{name}"].flatten(0, 1)
+
+    def minibatch(self, seed: int, epoch_key: int, number: int) -> torch.Tensor:
+        """int64 rows of minibatch `number` of an epoch: a permutation by sorting Philox words, ties by row."""
+        n = self.steps * self.accounts
+        rows = torch.arange(n, device=self.b["rollout_reward"].device)
+        order = torch.argsort(philox.words(seed, "minibatch", epoch_key, rows, 1)[:, 0], stable=True)
+        size = n // self.minibatches
+        return order[number * size : (number + 1) * size]

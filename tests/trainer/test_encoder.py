@@ -1,0 +1,95 @@
+"""The encoder's pieces against numbers computed outside the code, and its gradient against float64 differences."""
+
+import math
+
+import pytest
+import torch
+
+from foxhunt_assets.trainer import encoder
+from foxhunt_assets.trainer.params import Layout, param_table
+from tests.trainer.fold_by_hand import tiny_config
+
+F64 = torch.float64
+
+
+def test_cfc_cell_by_hand():
+    pre = torch.tensor([[0.5, -0.3, 0.8, -0.2]], dtype=F64)  # f1, f2, a, b of a one-unit cell
+    p = {
+        "cfc_w_in": torch.eye(4, dtype=F64),
+        "cfc_b": torch.zeros(4, dtype=F64),
+        "cfc_w_rec": torch.zeros(4, 1, dtype=F64),
+    }
+    h, gate = encoder.cfc_cell(p, pre, torch.zeros(1, 1, dtype=F64), torch.tensor([1.5], dtype=F64))
+    assert float(gate) == pytest.approx(0.731058578630, abs=1e-12)
+    assert float(h) == pytest.approx(-0.088684139283, abs=1e-12)
+
+
+def test_attention_pool_by_hand():
+    h = torch.tensor([[[1.0, 0], [0, 1], [1, 1]]], dtype=F64)
+    weights, context = encoder.attention_pool(torch.tensor([0.5, -0.5], dtype=F64), h)
+    assert weights[0].tolist() == pytest.approx([0.455527490, 0.224606344, 0.319866166], abs=1e-9)
+    assert context[0].tolist() == pytest.approx([0.775393656, 0.544472510], abs=1e-9)
+
+
+def test_variable_selection_is_the_gate_times_the_width():
+    p = {
+        "vsn_w": torch.tensor([[0.2, 0.1, 0], [0, -0.3, 0.1], [0.1, 0, 0.4]], dtype=F64),
+        "vsn_b": torch.zeros(3, dtype=F64),
+    }
+    mask, out = encoder.variable_selection(p, torch.tensor([[[0.5, -1.0, 2.0]]], dtype=F64))
+    assert mask[0, 0].tolist() == pytest.approx([0.200466360, 0.330513152, 0.469020488], abs=1e-9)
+    assert (out[0, 0] / 3).tolist() == pytest.approx([0.100233180, -0.330513152, 0.938040976], abs=1e-9)
+
+
+def test_layer_norm_equals_torch():
+    x = torch.randn(3, 5, 7, dtype=F64, generator=torch.Generator().manual_seed(1))
+    gain, bias = torch.rand(7, dtype=F64), torch.rand(7, dtype=F64)
+    out, rstd = encoder.layer_norm(x, gain, bias)
+    assert torch.allclose(out, torch.nn.functional.layer_norm(x, (7,), gain, bias, 1e-5), atol=1e-12)
+    assert torch.allclose(rstd, 1 / (x.var(-1, unbiased=False) + 1e-5).sqrt(), atol=1e-12)
+
+
+def test_ssm_block_equals_a_plain_loop():
+    p = _parameters()
+    x = torch.randn(2, 6, 8, dtype=F64, generator=torch.Generator().manual_seed(2))
+    out, decay, _ = encoder.ssm_block(p, "mamba2_l2", x)
+    name, rows = "mamba2_l2", []
+    for r in range(2):
+        state = torch.zeros(8, dtype=F64)
+        for k in range(6):
+            u = p[f"{name}_w_in"] @ x[r, k] + p[f"{name}_b_in"]
+            a = 1 / (1 + torch.exp(-(p[f"{name}_w_a"] @ u + p[f"{name}_b_a"])))
+            state = a * state + (1 - a) * (p[f"{name}_w_b"] @ u + p[f"{name}_b_b"])
+            rows.append(u + p[f"{name}_w_out"] @ (state * p[f"{name}_w_c"]) + p[f"{name}_b_out"])
+    assert torch.allclose(out.view(-1, 8), torch.stack(rows), atol=1e-12)
+    assert float(decay.mean()) == pytest.approx(1 / (1 + math.exp(-2)), abs=0.1)
+
+
+def test_gradient_equals_central_differences():
+    p = {k: v.clone().requires_grad_() for k, v in _parameters().items()}
+    g = torch.Generator().manual_seed(3)
+    x, account = torch.randn(2, 8, 45, dtype=F64, generator=g), torch.randn(2, 12, dtype=F64, generator=g)
+    carry, dt = torch.randn(2, 8, dtype=F64, generator=g), torch.tensor([1.0, 2.0], dtype=F64)
+
+    def total() -> torch.Tensor:
+        return (encoder.encode(p, x, account, carry, dt).h ** 2).sum()
+
+    names = ["vsn_w", "mamba2_l1_w_a", "mamba2_l2_w_c", "ln_a_gain", "attn_q", "cfc_w_rec"]
+    grads = torch.autograd.grad(total(), [p[n] for n in names])
+    for name, grad in zip(names, grads):
+        flat = p[name].data.view(-1)
+        at = flat.numel() // 3
+        old, step = float(flat[at]), 1e-6
+        flat[at] = old + step
+        up = float(total())
+        flat[at] = old - step
+        down = float(total())
+        flat[at] = old
+        assert (up - down) / (2 * step) == pytest.approx(float(grad.reshape(-1)[at]), rel=1e-5, abs=1e-8)
+
+
+def _parameters() -> dict[str, torch.Tensor]:
+    layout = Layout(param_table(tiny_config(), 45, 11, 12))
+    flat = torch.zeros(layout.size)
+    layout.initialise(flat, 5)
+    return {name: view.to(F64) for name, view in layout.views(flat).items()}

@@ -1,0 +1,50 @@
+"""The registry and the wiring audit: each finds the fault it is there for."""
+
+import pytest
+import torch
+
+from foxhunt_assets.contracts.buffers import BufferSpec
+from foxhunt_assets.trainer.program import Program, Registry, Scalars, Stage, WiringFault
+
+
+def _program(run, **declared):
+    registry = Registry()
+    registry.add(BufferSpec("a", (2,), "float32", "account"), BufferSpec("b", (2,), "int64", "transient", fill=7))
+    program = Program(registry)
+    program.add("list", [Stage("only", lambda _: run(registry), **declared)])
+    return program
+
+
+def test_a_declared_write_passes_and_an_undeclared_one_is_named():
+    _program(lambda r: r["a"].add_(1), writes=("a",)).audit("list", Scalars())
+    with pytest.raises(WiringFault, match=r"list\.only wrote b"):
+        _program(lambda r: r["b"].add_(1), writes=("a",)).audit("list", Scalars())
+
+
+def test_names_must_exist_once():
+    with pytest.raises(WiringFault, match="unknown buffer c"):
+        _program(lambda r: None, reads=("c",))
+    registry = Registry()
+    spec = BufferSpec("a", (1,), "float32", "account")
+    registry.add(spec)
+    with pytest.raises(WiringFault, match="registered twice"):
+        registry.add(spec)
+
+
+def test_unwired_buffers_are_listed():
+    assert _program(lambda r: None, reads=("a",)).unwired() == ["a", "b"]
+    assert _program(lambda r: None, inouts=("a", "b")).unwired() == []
+
+
+def test_state_is_the_state_groups_and_loads_back_or_names_the_fault():
+    registry = Registry()
+    registry.add(BufferSpec("a", (2,), "float32", "account"), BufferSpec("b", (2,), "int64", "transient"))
+    saved = {k: v.clone() for k, v in registry.state().items()}
+    assert list(saved) == ["a"]
+    registry["a"].fill_(3)
+    registry.load_state(saved)
+    assert torch.equal(registry["a"], torch.zeros(2))
+    with pytest.raises(WiringFault, match="disagree on buffer a"):
+        registry.load_state({})
+    with pytest.raises(WiringFault, match="holds a as"):
+        registry.load_state({"a": torch.zeros(3)})
