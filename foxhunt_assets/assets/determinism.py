@@ -1,0 +1,119 @@
+"""determinism_verdict: two trainings and evaluations of one seed in fresh processes must give the same bits.
+
+It runs nightly at demo size on the first fold's inputs, and is keyed by what it covers: code and kernels,
+configuration, data and device.
+"""
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from foxhunt_assets import storage
+from foxhunt_assets.assets.metadata import folder_metadata, trained_code
+from foxhunt_assets.assets.training import FOLD_INPUTS, fold_inputs, make_spec
+from foxhunt_assets.assets.versions import json_sha256
+from foxhunt_assets.determinism.twin import arm_folders, run_twin
+from foxhunt_assets.partitions import Partitions
+from foxhunt_assets.resources import GPU_POOL, World, step
+from foxhunt_assets.trainer.config import TrainerConfig, from_profile
+from foxhunt_assets.trainer.run_spec import RunSpec
+
+GROUP = "determinism"
+VERDICT_FILE = "verdict.json"
+ARM_TIMEOUT_S = 3_600.0  # of one process; a demo-size run takes a minute
+
+
+def determinism_assets(parts: Partitions) -> list[dg.AssetsDefinition]:
+    """determinism_verdict, on the first fold."""
+    first = parts.fold_keys[0]
+
+    @dg.asset(
+        deps=[dg.AssetDep(name, partition_mapping=dg.SpecificPartitionsPartitionMapping([first])) for name in FOLD_INPUTS],
+        group_name=GROUP,
+        kinds={"json"},
+        pool=GPU_POOL,
+        code_version=trained_code(),
+        description="Whether two runs of one seed, in two fresh processes, agree on every bit the contract names; "
+        "a PASS says what it covered.",
+    )
+    def determinism_verdict(
+        context: dg.AssetExecutionContext, world: dg.ResourceParam[World]
+    ) -> dg.MaterializeResult:
+        with step(context, world):
+            return make_verdict(context.instance, world, first)
+
+    return [determinism_verdict]
+
+
+def twin_config(world: World) -> TrainerConfig:
+    """Demo size, with the horizons, window and latency that the fold was cut for."""
+    config = world.config
+    if config.profile == "demo":
+        return config
+    return from_profile(
+        "demo",
+        {
+            "labels": {"horizons": config.labels.horizons},
+            "model": {"window": config.model.window},
+            "env": {"latency_steps": config.env.latency_steps},
+        },
+    )
+
+
+def make_verdict(instance: dg.DagsterInstance, world: World, fold: str) -> dg.MaterializeResult:
+    """Run the twin and commit verdicts/determinism/<key>."""
+    config, seed = twin_config(world), world.settings.folds.seeds[0]
+    train = make_spec("train", world, config, fold, seed, fold_inputs(instance, fold))
+    evaluate = make_spec("evaluate", world, config, fold, seed, train.inputs)
+    key = f"{train.run_id}-{world.device}"
+    folders = arm_folders(world.layout, key)
+    verdict = run_twin([_commands(train, evaluate, arm) for arm in folders], folders, ARM_TIMEOUT_S)
+    covers = {
+        "code": trained_code(), "config": config.hash, "inputs": train.inputs, "device": world.device, "fold": fold,
+        "seed": seed,
+    }  # fmt: skip
+    folder = world.verdicts / "determinism" / key
+    storage.build_folder(
+        folder,
+        lambda out: _write(out, verdict, covers),
+        lambda out: None,  # a verdict of any kind is a result; the check same_bits judges it
+        world.layout.quarantine,
+        {"asset": "determinism_verdict", "inputs": train.inputs, "code": trained_code()},
+        replace=True,
+    )
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(json_sha256({"verdict": verdict["verdict"], "covers": covers})),
+        metadata=folder_metadata(world, folder, _values(verdict, covers)),
+    )
+
+
+def _commands(train: RunSpec, evaluate: RunSpec, arm: Path) -> list[list[str]]:
+    """Command lines of one arm: its own folders, the same identity."""
+    train = dataclasses.replace(train, out=str(arm / "train"), resume=str(arm.with_name(f"{arm.name}.resume")))
+    evaluate = dataclasses.replace(
+        evaluate, out=str(arm / f"eval-{evaluate.run_id}"), train_dir=train.out, resume=train.resume
+    )
+    commands = []
+    for spec in (train, evaluate):
+        orders = arm.with_name(f"{arm.name}.{spec.kind}.json")
+        storage.write_json(orders, spec.to_json())
+        commands.append([sys.executable, "-m", "foxhunt_assets.trainer", spec.kind, str(orders)])
+    return commands
+
+
+def _write(out: Path, verdict: dict[str, Any], covers: dict[str, Any]) -> None:
+    storage.write_json(out / VERDICT_FILE, {**verdict, "covers": covers})
+    storage.write_text(out / "verdict.txt", verdict["text"] + "\n")
+
+
+def _values(verdict: dict[str, Any], covers: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "verdict": verdict["verdict"],
+        **verdict["totals"],
+        "device": covers["device"],
+        "covers": {k: v for k, v in covers.items() if k != "device"},
+        "text": dg.MetadataValue.md(f"```\n{verdict['text'][:8_000]}\n```"),
+    }

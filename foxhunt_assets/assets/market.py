@@ -1,0 +1,238 @@
+"""Source files -> snapshots -> folds.
+
+Only fold_spec looks over file partitions. It takes those whose checks passed, lists the others as quarantined with
+the reason, and waits for none; everything after it depends on the files through it alone.
+"""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+
+from foxhunt_assets import audits, gates, storage
+from foxhunt_assets.assets import pictures
+from foxhunt_assets.assets.metadata import column_schema, folder_metadata
+from foxhunt_assets.assets.versions import json_sha256, table_sha256
+from foxhunt_assets.contracts.tables import ABSENT_PX, SNAPSHOTS
+from foxhunt_assets.errors import BadInput, FoxhuntError
+from foxhunt_assets.market import folds, snapshots, tape
+from foxhunt_assets.partitions import Partitions, known_files
+from foxhunt_assets.resources import World, partition_of, step
+from foxhunt_assets.trainer.run_spec import code_hash
+
+GROUP = "market"
+# Sources that decide a snapshot's bits; a change of one makes the snapshots stale, a change of the trainer does not.
+MARKET_PACKAGES = ("kernels", "foxhunt_assets.contracts", "foxhunt_assets.market")
+
+market_code = functools.cache(functools.partial(code_hash, MARKET_PACKAGES))
+
+
+def market_assets(parts: Partitions) -> list[Any]:
+    """dbn_files, es_snapshots, fold_spec."""
+
+    @dg.observable_source_asset(
+        name="dbn_files",
+        partitions_def=parts.files,
+        group_name=GROUP,
+        description="Databento order-book files (MBO or MBP-10) as they lie in the data folder; the version of a file "
+        "is the sha256 of its bytes.",
+    )
+    def dbn_files(context: Any, world: dg.ResourceParam[World]) -> dg.DataVersionsByPartition:
+        return observe_files(context.instance, world)
+
+    @dg.asset(
+        partitions_def=parts.files,
+        deps=[dbn_files],
+        group_name=GROUP,
+        kinds={"arrow"},
+        code_version=market_code(),
+        metadata=column_schema(SNAPSHOTS),
+        description="The ten-level book on the snapshot clock and its segment table, decoded from one file.",
+    )
+    def es_snapshots(
+        context: dg.AssetExecutionContext, world: dg.ResourceParam[World]
+    ) -> dg.MaterializeResult:
+        with step(context, world):
+            return make_snapshots(context, world, partition_of(context))
+
+    @dg.asset(
+        partitions_def=parts.folds,
+        deps=[dg.AssetDep(es_snapshots, partition_mapping=dg.AllPartitionMapping())],
+        group_name=GROUP,
+        kinds={"json"},
+        code_version=market_code(),
+        description="One walk-forward fold: the rows it trains, validates and tests on, purged; the files it used "
+        "and those in quarantine.",
+    )
+    def fold_spec(
+        context: dg.AssetExecutionContext, world: dg.ResourceParam[World]
+    ) -> dg.MaterializeResult:
+        with step(context, world):
+            return make_fold_spec(context, world, partition_of(context))
+
+    return [dbn_files, es_snapshots, fold_spec]
+
+
+def observe_files(instance: dg.DagsterInstance, world: World) -> dg.DataVersionsByPartition:
+    """Version of each registered file that is there."""
+    files = world.source_files()
+    there = {key: world.source_sha256(files[key]) for key in known_files(instance) if key in files}
+    return dg.DataVersionsByPartition(there)
+
+
+def make_snapshots(context: dg.AssetExecutionContext, world: World, key: str) -> dg.MaterializeResult:
+    """Decode one file; where the same file was decoded by the same code already, its folder stands."""
+    path = world.source_file(key)
+    data = world.settings.data
+    identity = {
+        "asset": "es_snapshots",
+        "partition": key,
+        "source": path.relative_to(world.settings.data_dir).as_posix(),
+        "inputs": {"dbn_files": world.source_sha256(path)},
+        "code": market_code(),
+        "clock": {"grid_ms": data.grid_ms, "instrument_mode": data.instrument_mode, "root": data.root},
+    }
+    folder = world.layout.snapshots(key)
+    if not _stands(folder, identity):
+        storage.build_folder(
+            folder,
+            lambda out: _decode(context, world, path, out),
+            snapshots.validate,
+            world.layout.quarantine,
+            identity,
+            replace=True,
+        )
+    report = storage.read_json(folder / REPORT_FILE)
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(snapshots_version(folder)),
+        metadata=folder_metadata(world, folder, {**_report_values(report), "book": _book_picture(folder, key)}),
+    )
+
+
+REPORT_FILE = "decode.json"
+
+
+def _decode(context: dg.AssetExecutionContext, world: World, path: Path, out: Path) -> None:
+    data = world.settings.data
+    report = snapshots.decode(
+        path, out, world.facts, grid_ms=data.grid_ms, instrument_mode=data.instrument_mode,
+        progress=lambda share: print(f"{path.name}: {share:.0%} read", flush=True),
+    )  # fmt: skip
+    storage.write_json(out / REPORT_FILE, report)
+
+
+def _stands(folder: Path, identity: dict[str, Any]) -> bool:
+    if not (folder / storage.MANIFEST).exists():
+        return False
+    try:
+        manifest = storage.verify(folder)
+    except BadInput:  # a committed file was changed: decode it again
+        return False
+    return {k: v for k, v in manifest.items() if k != "files"} == identity
+
+
+def snapshots_version(folder: Path) -> str:
+    """sha256 of a snapshots folder's content: every row, and the segment table."""
+    stored = tape.Snapshots(folder)
+    body = {"rows": stored.sha256(0, stored.n_rows), "segments": table_sha256(folder / tape.SEGMENTS_FILE)}
+    return json_sha256(body)
+
+
+def _report_values(report: dict[str, Any]) -> dict[str, Any]:
+    plain = {k: v for k, v in report.items() if isinstance(v, (int, float, str, bool))}
+    return {("dagster/row_count" if k == "rows" else k): v for k, v in list(plain.items())[:20]}
+
+
+def _book_picture(folder: Path, key: str) -> dg.MarkdownMetadataValue:
+    stored = tape.Snapshots(folder)
+    bid, ask = (
+        np.concatenate([s[:, 0] for s in stored.slices(name, 0, stored.n_rows)]).astype(np.float64)
+        for name in ("bid_px", "ask_px")
+    )
+    absent = (bid == ABSENT_PX) | (ask == ABSENT_PX)
+    bid[absent] = ask[absent] = np.nan
+    return pictures.book((bid + ask) / 2, ask - bid, key)
+
+
+def usable_sources(
+    instance: dg.DagsterInstance, world: World
+) -> tuple[list[folds.SourceInfo], list[tuple[str, str]]]:
+    """(sources whose checks passed, (key, reason) of the registered rest), in key order."""
+    used: list[folds.SourceInfo] = []
+    left_out: list[tuple[str, str]] = []
+    for key in known_files(instance):
+        try:
+            now = gates.require(instance, "es_snapshots", key)
+            used.append(folds.source_info(key, now.folder))
+        except FoxhuntError as error:
+            left_out.append((key, str(error)))
+    return used, left_out
+
+
+def make_fold_spec(context: dg.AssetExecutionContext, world: World, fold: str) -> dg.MaterializeResult:
+    """Cut one fold out of what is usable now."""
+    used, left_out = usable_sources(context.instance, world)
+    if not used:
+        raise BadInput(_nothing_usable(world, left_out))
+    spec = _cut(world, fold, used, left_out)
+    version = folds.data_version(spec)
+    folder = world.layout.fold(fold) / "spec"
+    storage.build_folder(
+        folder,
+        lambda out: storage.write_json(out / audits.SPEC_FILE, spec.to_json()),
+        lambda out: audits.raise_on(audits.fold_faults(audits.read_fold(out)), out),
+        world.layout.quarantine,
+        {"asset": "fold_spec", "partition": fold, "inputs": {s.key: s.content for s in spec.sources},
+         "code": market_code()},
+        replace=True,
+    )  # fmt: skip
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(version), metadata=folder_metadata(world, folder, _fold_values(spec))
+    )
+
+
+def _nothing_usable(world: World, left_out: Sequence[tuple[str, str]]) -> str:
+    if not left_out:
+        return f"{world.settings.data_dir}: no source file is registered; put Databento files there or run foxhunt demo"
+    key, reason = left_out[0]
+    return f"none of {len(left_out)} source files can be used; first: {key}: {reason}"
+
+
+def _cut(
+    world: World, fold: str, used: Sequence[folds.SourceInfo], left_out: Sequence[tuple[str, str]]
+) -> folds.FoldSpec:
+    config, settings = world.config, world.settings
+    return folds.make_fold(
+        int(fold.removeprefix("fold_")),
+        settings.folds.n_folds,
+        used,
+        root=settings.data.root,
+        grid_ms=settings.data.grid_ms,
+        window=config.model.window,
+        latency_steps=config.env.latency_steps,
+        horizons=config.labels.horizons,
+        embargo_rows=settings.folds.embargo_rows,
+        quarantined=left_out,
+    )
+
+
+def _fold_values(spec: folds.FoldSpec) -> dict[str, Any]:
+    def rows(ranges: Sequence[folds.Range]) -> int:
+        return sum(b - a for a, b in ranges)
+
+    return {
+        "dagster/row_count": spec.n_rows,
+        "mode": spec.mode,
+        "synthetic": spec.synthetic,
+        "train_rows": rows(spec.train),
+        "validation_rows": rows(spec.validation),
+        "test_rows": rows(spec.test),
+        "purge_rows": spec.purge_rows,
+        "sources": [[s.key, s.row_start, s.row_end] for s in spec.sources[:50]],
+        "n_sources": len(spec.sources),
+        "quarantined": [list(q) for q in spec.quarantined[:50]],
+        "n_quarantined": len(spec.quarantined),
+    }
