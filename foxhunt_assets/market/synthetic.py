@@ -38,7 +38,7 @@ from foxhunt_assets.market import calendar, roll
 from foxhunt_assets.market.dbn import F_LAST, MBP10_DTYPE, RTYPES
 
 Setting = Literal["planted", "martingale"]
-EDGE: dict[str, float] = {"planted": 0.2, "martingale": 0.0}  # added to the odds of an up-move, times z
+EDGE: dict[str, float] = {"planted": 0.25, "martingale": 0.0}  # added to the odds of an up-move, times z
 
 FIRST_DAY = date(2024, 4, 1)  # no holiday and no roll for the eleven weeks after it
 EVENTS_PER_SECOND = 20.0  # a thin real ES hour has 13
@@ -57,8 +57,8 @@ _WORDS = MBP10_DTYPE.itemsize // 8  # a record as int64 words; every field lies 
 _SECOND = 1_000_000_000
 _MOVE_RATE, _NARROW_RATE = 1.0, 3.0  # a second, at one tick of spread and at two
 _WHOLE_TICK = 0.7  # share of moves from a one-tick spread that keep it
-_TRADE_SHARE, _TRADE_TILT = 0.08, 0.25
-_SIZE_TILT, _TILTED_LEVELS = 0.6, 4
+_TRADE_SHARE, _TRADE_TILT = 0.08, 0.3
+_SIZE_TILT, _TILTED_LEVELS = 0.7, 4
 _SAFE_LEVELS = 4  # the best levels are never emptied by cancels
 _BID, _ASK = 0, 1
 _A, _B, _C, _M, _N_SIDE, _R, _T = (ord(c) for c in "ABCMNRT")
@@ -200,25 +200,29 @@ class _Market(NamedTuple):
     """State that the kernel carries from block to block, all int64.
 
     clock: [len(_CLOCK)], see _CLOCK. touch: [2] best bid and ask in ticks. lots, orders: [2, _DEPTH] by whole ticks
-    away from the touch; 0 is an empty price. out: [capacity, _WORDS] records of the block.
+    away from the touch; 0 is an empty price. plan: steps of the event under way, see `_then`. out: [capacity,
+    _WORDS] records of the block.
     """
 
     clock: np.ndarray
     touch: np.ndarray
     lots: np.ndarray
     orders: np.ndarray
+    plan: np.ndarray
     out: np.ndarray
 
 
-# first word of each record; times of the event; its sequence; latent pressure and its end; records in the block
-_CLOCK = _WORD0, _TS, _RECV, _SEQUENCE, _LATENT, _LATENT_END, _N = range(7)
+# first word of a record; times of the event; its sequence; latent pressure, its end; steps planned; records written
+_CLOCK = _WORD0, _TS, _RECV, _SEQUENCE, _LATENT, _LATENT_END, _STEPS, _N = range(8)
+_STAYS, _SET, _GONE, _AHEAD = range(4)
 
 
 def _new_market(draws: np.random.PCG64) -> _Market:
     bid = _START_TICKS + int(draws.random_raw()) % 81 - 40
     lots = np.zeros((2, _DEPTH), np.int64)
     out = np.zeros((_RECORDS_PER_EVENT * _BLOCK, _WORDS), "<i8")
-    return _Market(np.zeros(len(_CLOCK), np.int64), np.array([bid, bid + 1]), lots, lots.copy(), out)
+    plan = np.zeros((1 + 2 * _LEVELS, 9), np.int64)
+    return _Market(np.zeros(len(_CLOCK), np.int64), np.array([bid, bid + 1]), lots, lots.copy(), plan, out)
 
 
 def _session(
@@ -264,15 +268,58 @@ def _aim(side, level, latent):
 
 
 @njit(cache=True)
-def _record(m, action, side, flags, level, price, size):
-    """Append a record with the standing book. side: _BID or _ASK of the book (a T names the aggressor's: the other)."""
+def _orders_of(lots):
+    """About three lots an order."""
+    return (lots + 2) // 3
+
+
+@njit(cache=True)
+def _then(m, action, side, rank, price, size, change, level, lots, orders):
+    """Append a step to the event: a change of the book and the record that tells it.
+
+    side: _BID or _ASK of the book. rank, price, size: what the record says. change: _STAYS (a trade: its effect is a
+    later step), _SET level to lots and orders, _GONE (the best level, the one behind is best), _AHEAD (a new best
+    level one tick inside). A plan of steps gives `_record` one call site, so it is compiled once.
+    """
+    step = m.plan[m.clock[_STEPS]]
+    m.clock[_STEPS] += 1
+    step[0], step[1], step[2], step[3], step[4] = action, side, rank, price, size
+    step[5], step[6], step[7], step[8] = change, level, lots, orders
+
+
+@njit(cache=True)
+def _happen(m):
+    """Carry out the steps of one event in order; the last record has F_LAST, and so has a clear."""
+    for i in range(m.clock[_STEPS]):
+        step = m.plan[i]
+        side, change = step[1], step[5]
+        if change == _SET:
+            m.lots[side, step[6]], m.orders[side, step[6]] = step[7], step[8]
+        elif change == _GONE:
+            for k in range(_DEPTH - 1):
+                m.lots[side, k], m.orders[side, k] = m.lots[side, k + 1], m.orders[side, k + 1]
+            m.lots[side, _DEPTH - 1], m.orders[side, _DEPTH - 1] = step[7], step[8]
+            m.touch[side] += _outward(side)
+        elif change == _AHEAD:
+            for k in range(_DEPTH - 1, 0, -1):
+                m.lots[side, k], m.orders[side, k] = m.lots[side, k - 1], m.orders[side, k - 1]
+            m.lots[side, 0], m.orders[side, 0] = step[7], step[8]
+            m.touch[side] -= _outward(side)
+        _record(m, step, F_LAST if i == m.clock[_STEPS] - 1 or step[0] == _R else 0)
+    m.clock[_STEPS] = 0
+
+
+@njit(cache=True)
+def _record(m, step, flags):
+    """Append a record with the standing book. The side of a trade is its aggressor's: the other one."""
     row = m.out[m.clock[_N]]
     m.clock[_N] += 1
+    action, side = step[0], step[1]
     letter = _N_SIDE if action == _R else _B if (side == _BID) != (action == _T) else _A
     row[0] = m.clock[_WORD0]
     row[1] = m.clock[_TS]
-    row[2] = _UNDEF if action == _R else price * _TICK
-    row[3] = size | action << 32 | letter << 40 | flags << 48 | level << 56
+    row[2] = _UNDEF if action == _R else step[3] * _TICK
+    row[3] = step[4] | action << 32 | letter << 40 | flags << 48 | step[2] << 56
     row[4] = m.clock[_RECV]
     row[5] = 21_000 + m.clock[_SEQUENCE] % 2_000 | m.clock[_SEQUENCE] << 32  # ts_in_delta below
     row[6:] = 0
@@ -291,28 +338,24 @@ def _record(m, action, side, flags, level, price, size):
 
 
 @njit(cache=True)
-def _fresh(m, side, level, size):
-    """Set a level to orders of about three lots."""
-    m.lots[side, level] = size
-    m.orders[side, level] = (size + 2) // 3
-
-
-@njit(cache=True)
 def _open_book(m, drawn):
-    """Clear, then one order a level: the best ten by records, what lies deeper unseen."""
+    """Clear, then one step a level; what lies deeper than the feed appears unseen."""
     m.clock[_RECV] = max(m.clock[_RECV], m.clock[_TS] + 270_000)
     m.clock[_SEQUENCE] += 1
     m.lots[:] = 0
     m.orders[:] = 0
     m.touch[_ASK] = m.touch[_BID] + 1
-    _record(m, _R, _BID, F_LAST, 0, 0, 0)
-    for i in range(2 * _DEPTH):
+    _then(m, _R, _BID, 0, 0, 0, _STAYS, 0, 0, 0)
+    for i in range(2 * _LEVELS):
         side, level = i % 2, i // 2
         size = np.int64(_aim(side, level, 0) * (0.7 + 0.6 * _high(drawn[i])))
-        _fresh(m, side, level, size)
-        if level < _LEVELS:
-            flags = F_LAST if i == 2 * _LEVELS - 1 else 0
-            _record(m, _A, side, flags, level, m.touch[side] + level * _outward(side), size)
+        price = m.touch[side] + level * _outward(side)
+        _then(m, _A, side, level, price, size, _SET, level, size, _orders_of(size))
+    _happen(m)
+    for i in range(2 * _LEVELS, 2 * _DEPTH):
+        side, level = i % 2, i // 2
+        m.lots[side, level] = np.int64(_aim(side, level, 0) * (0.7 + 0.6 * _high(drawn[i])))
+        m.orders[side, level] = _orders_of(m.lots[side, level])
 
 
 @njit(cache=True)
@@ -339,6 +382,7 @@ def _trade_on(m, drawn, end, edge, events_per_second):
             _small_trade(m, drawn[e, 2])
         else:
             _quote(m, drawn[e, 2], drawn[e, 3])
+        _happen(m)
 
 
 @njit(cache=True)
@@ -347,81 +391,64 @@ def _move(m, word, share, edge):
     up = _high(word) < 0.5 + edge * m.clock[_LATENT]
     ahead, behind = (_ASK, _BID) if up else (_BID, _ASK)
     narrow = m.touch[_ASK] - m.touch[_BID] > 1
-    both = not narrow and share < _WHOLE_TICK
     if not narrow:
-        _remove_touch(m, ahead, both, _low(word))
-    if narrow or both:
-        _improve_touch(m, behind, _low(word))
+        _lose_touch(m, ahead, _low(word))
+    if narrow or share < _WHOLE_TICK:
+        size = np.int64(_aim(behind, 0, m.clock[_LATENT]) * (0.6 + 0.8 * _low(word)))
+        _then(m, _A, behind, 0, m.touch[behind] - _outward(behind), size, _AHEAD, 0, size, _orders_of(size))
 
 
 @njit(cache=True)
-def _remove_touch(m, side, more, u):
-    """The whole best level of a side goes: traded in three cases of five, else cancelled. more: the event goes on."""
+def _lose_touch(m, side, u):
+    """The whole best level of a side goes: traded in three cases of five, else cancelled."""
     price, size = m.touch[side], m.lots[side, 0]
     if u < 0.6:
-        _record(m, _T, side, 0, 0, price, size)
-    for k in range(_DEPTH - 1):
-        m.lots[side, k] = m.lots[side, k + 1]
-        m.orders[side, k] = m.orders[side, k + 1]
-    _fresh(m, side, _DEPTH - 1, np.int64(_aim(side, _DEPTH - 1, 0)))
-    m.touch[side] += _outward(side)
-    hole = m.lots[side, 0] == 0
-    _record(m, _C, side, 0 if more or hole else F_LAST, 0, price, size)
-    if hole:  # the price behind is quoted within the event, so that the spread opens by one tick only
+        _then(m, _T, side, 0, price, size, _STAYS, 0, 0, 0)
+    deep = np.int64(_aim(side, _DEPTH - 1, 0))
+    _then(m, _C, side, 0, price, size, _GONE, 0, deep, _orders_of(deep))
+    if m.lots[side, 1] == 0:  # the hole behind is quoted within the event, so that the spread opens by one tick only
         lots = np.int64(_aim(side, 0, m.clock[_LATENT]))
-        _fresh(m, side, 0, lots)
-        _record(m, _A, side, 0 if more else F_LAST, 0, m.touch[side], lots)
-
-
-@njit(cache=True)
-def _improve_touch(m, side, u):
-    """A new best price one tick inside, which ends the event."""
-    for k in range(_DEPTH - 1, 0, -1):
-        m.lots[side, k] = m.lots[side, k - 1]
-        m.orders[side, k] = m.orders[side, k - 1]
-    m.touch[side] -= _outward(side)
-    size = np.int64(_aim(side, 0, m.clock[_LATENT]) * (0.6 + 0.8 * u))
-    _fresh(m, side, 0, size)
-    _record(m, _A, side, F_LAST, 0, m.touch[side], size)
+        _then(m, _A, side, 0, price + _outward(side), lots, _SET, 0, lots, _orders_of(lots))
 
 
 @njit(cache=True)
 def _small_trade(m, word):
     """A trade that leaves the best level standing: T with the book before, then the fill as C or M."""
     side = _ASK if _high(word) < 0.5 + _TRADE_TILT * m.clock[_LATENT] else _BID
-    size = min(1 + np.int64(6.0 * _low(word)), m.lots[side, 0] - 1)
+    lots, orders, price = m.lots[side, 0], m.orders[side, 0], m.touch[side]
+    size = min(1 + np.int64(6.0 * _low(word)), lots - 1)
     if size < 1:
         return
-    _record(m, _T, side, 0, 0, m.touch[side], size)
-    m.lots[side, 0] -= size
-    whole = size % 2 == 0 and m.orders[side, 0] > 1  # an order filled whole leaves, one filled in part is changed
-    if whole:
-        m.orders[side, 0] -= 1
-    m.orders[side, 0] = min(m.orders[side, 0], m.lots[side, 0])
-    _record(m, _C if whole else _M, side, F_LAST, 0, m.touch[side], size)
+    whole = size % 2 == 0 and orders > 1  # an order filled whole leaves, one filled in part is changed
+    orders = min(orders - 1 if whole else orders, lots - size)
+    _then(m, _T, side, 0, price, size, _STAYS, 0, 0, 0)
+    _then(m, _C if whole else _M, side, 0, price, size, _SET, 0, lots - size, orders)
 
 
 @njit(cache=True)
 def _quote(m, where, how):
     """An order is added, cancelled or changed at one price; sizes revert to their aim."""
     side = _BID if _high(where) < 0.5 else _ASK
-    level = np.int64(_low(where) * _low(where) * _DEPTH)  # a quarter of all quotes meet the touch
-    aim, size = _aim(side, level, m.clock[_LATENT]), m.lots[side, level]
-    lot = 1 + np.int64(_low(how) * (2.0 + aim / 5.0))
-    adds = _high(how) * (aim + size) < aim
+    level = np.int64(_low(where) * _low(where) * _low(where) * _DEPTH)  # two quotes in five meet the touch
+    aim, size, orders = _aim(side, level, m.clock[_LATENT]), m.lots[side, level], m.orders[side, level]
+    lot = 1 + np.int64(_low(how) * (2.0 + aim / 4.0))
+    adds = _high(how) * (aim * aim + size * size) < aim * aim
     keep = 1 if level < _SAFE_LEVELS else 0
     if not adds:
         pulled = keep == 0 and _high(how) > 0.98  # the whole price goes: a hole in the book
         lot = size if pulled else min(lot, size - keep)
         if lot < 1:
             return
-    rank = np.count_nonzero(m.lots[side, :level])
-    change = lot % 5 == 0 and size > 0 and lot < size  # an order grows or shrinks instead of coming or going
-    m.lots[side, level] += lot if adds else -lot
+    rank = 0
+    for k in range(level):
+        rank += 1 if m.lots[side, k] > 0 else 0
+    change = lot % 5 == 0 and size > lot  # an order grows or shrinks instead of coming or going
+    left = size + lot if adds else size - lot
     if not change:
-        m.orders[side, level] += 1 if adds else -1
-    # an order has a lot at least, and lots have an order
-    m.orders[side, level] = min(max(m.orders[side, level], 1), m.lots[side, level])
-    if rank < _LEVELS:  # deeper prices are not in the feed
+        orders += 1 if adds else -1
+    orders = min(max(orders, 1), left)  # an order has a lot at least, and lots have an order
+    if rank < _LEVELS:
         action = _M if change else _A if adds else _C
-        _record(m, action, side, F_LAST, rank, m.touch[side] + level * _outward(side), lot)
+        _then(m, action, side, rank, m.touch[side] + level * _outward(side), lot, _SET, level, left, orders)
+    else:  # deeper than the feed shows
+        m.lots[side, level], m.orders[side, level] = left, orders
