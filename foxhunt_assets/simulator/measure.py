@@ -1,0 +1,455 @@
+"""What the simulator alone can measure of a diag row: positions, orders, units, trails, money.
+
+A step's numbers are gathered on the device (`Counters.update`) into two packed rows and the running totals, as exact
+integers where the definition allows it; `Counters.leaves` reads the rows on the host and divides. Definitions are
+those of contracts/diag_leaves.tsv.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+
+from foxhunt_assets.contracts.buffers import BufferSpec
+from foxhunt_assets.contracts.diag import leaves as contract_leaves
+from foxhunt_assets.contracts.tables import ABSENT_PX
+from foxhunt_assets.simulator.actions import LARGE_ENTRIES
+from foxhunt_assets.simulator.config import EnvConfig
+from foxhunt_assets.simulator.market_view import MarketView
+from foxhunt_assets.simulator.simulator import Simulator, StepOutcome
+from foxhunt_assets.simulator.state import N_HORIZONS, Buffers, Units, load_units
+from foxhunt_assets.simulator.units import REASONS, TRADE_FIELDS
+
+UNIT_SLOTS = 4  # unit slots of the contract; a lower cap leaves the last ones empty
+SIZE_CLASSES = ("quarter", "half", "full")
+DEPTHS = (1, 2, 3, 5, 10)
+IMBALANCE_DEPTHS = (1, 5, 10)
+_NEVER = torch.iinfo(torch.int64).min
+_FIRST_FORCED = REASONS.index("session")
+_AT = {name: i for i, name in enumerate(TRADE_FIELDS)}
+
+# Sums since the phase began. "_high" and "_low" are extremes, not sums.
+TOTALS: tuple[str, ...] = (
+    "trades", "wins", "pnl", "win_pnl", "hold_steps", "forced_pnl", "long_pnl", "large_pnl", "trail_pnl",
+    "fees", "slippage_half_ticks", "market_half_ticks", "account_steps",
+    *(f"agree_pnl_h{h + 1}" for h in range(N_HORIZONS)),
+    *(f"{what}_{size}" for what in ("steps", "trail_steps", "closes", "close_hold") for size in SIZE_CLASSES),
+    "equity_high", "drawdown_high", "trade_high", "trade_low",
+)  # fmt: skip
+
+ROW_INTS: tuple[str, ...] = (
+    "starts", "age", "terminated", "truncated", "anchor", "anchor_min", "anchor_max", "anchor_distinct",
+    "segment_distinct", "segment_rows_left_min", "purge_margin_min",
+    "units_added", "ineffective", "closes", "pnl", "equity", "cash", "net_notional", "gross_notional", "open",
+    "open_min", "account_high", "account_low", "profitable", "lots_abs", "lots_abs_max", "lots_net", "long", "short",
+    "flat_steps_max", "hold_steps", "units", "units_max", "full_stack", "closed_singly", "tightened", "loosened",
+    "trail_closes", "orders", "policy_orders", "fills", "fill_lots", "buy_lots", "rejected", "levels_max",
+    "slippage_half_ticks", "fees", "touch_fills", "lag_ns", "two_sided", "spread", "spread_max",
+    *(f"unit{u + 1}_{what}" for u in range(UNIT_SLOTS) for what in ("active", "lots", "age")),
+    *(f"{side}_depth_l{d}" for side in ("bid", "ask") for d in DEPTHS),
+)  # fmt: skip
+
+ROW_FLOATS: tuple[str, ...] = (
+    "distance", "distance_min", "distance_max", "initial_r", "open_r", "touch_take", "microprice_dev", "account_std",
+    *(f"imbalance_l{d}" for d in IMBALANCE_DEPTHS),
+)  # fmt: skip
+
+_FAMILIES = ("pyramid.", "trail.", "position.", "trading.", "lob.")
+_OF_THE_TRAINER = ("trading.shaped_reward_close_event_cum", "trading.raw_reward_sum", "trading.trade_duration_ema")
+_SINGLE = (
+    "data.anchor_mean", "data.anchor_min", "data.anchor_max", "data.anchor_unique_frac",
+    "data.segment_count_in_batch", "data.episode_starts_step", "data.episode_age_mean", "data.terminated_step",
+    "data.truncated_step", "data.purge_margin_min", "data.segment_rows_left_min", "gates.pyramid_add_step",
+    "gates.ineffective_frac", "audit.hold_one_lot_usd_cum",
+    *(f"frd.h{h + 1}.agree_pnl_usd_cum" for h in range(N_HORIZONS)),
+)  # fmt: skip
+
+# What `Counters.leaves` gives, in contract order.
+LEAVES: tuple[str, ...] = tuple(
+    leaf.path
+    for leaf in contract_leaves()
+    if leaf.path in _SINGLE or (leaf.path.startswith(_FAMILIES) and leaf.path not in _OF_THE_TRAINER)
+)
+
+Row = dict[str, torch.Tensor]
+
+
+def specs() -> list[BufferSpec]:
+    """The buffers of `Counters`."""
+    return [
+        BufferSpec("diag_sim_totals", (len(TOTALS),), "int64", "diag", ("total",)),
+        BufferSpec("diag_sim_pnl_squares", (1,), "float64", "diag"),
+        BufferSpec("diag_sim_ints", (len(ROW_INTS),), "int64", "diag", ("value",)),
+        BufferSpec("diag_sim_floats", (len(ROW_FLOATS),), "float64", "diag", ("value",)),
+    ]
+
+
+class Counters:
+    """Running totals of one phase and the packed row of its last step, in buffers (updated in place)."""
+
+    def __init__(self, env: EnvConfig, accounts: int, tick_cents: int, buffers: Buffers):
+        self.env, self.accounts, self.tick_cents, self.buffers = env, accounts, tick_cents, buffers
+
+    def reset(self) -> None:
+        """Begin a phase: every total anew."""
+        start = dict.fromkeys(TOTALS, 0) | {"trade_high": _NEVER, "trade_low": -(_NEVER + 1)}
+        self.buffers["diag_sim_totals"].copy_(torch.tensor([start[name] for name in TOTALS]))
+        self.buffers["diag_sim_pnl_squares"].zero_()
+
+    def update(self, sim: Simulator, out: StepOutcome) -> None:
+        """Measure a step: after sim.step, before sim.advance. No host synchronisation."""
+        row = {
+            **_walk_row(sim, out),
+            **_flow_row(out),
+            **_account_row(self.tick_cents, sim.buffers, out),
+            **_unit_row(self.env, sim.buffers),
+            **_book_row(sim.market, out.anchor),
+        }
+        totals = self._add_up(row, out)
+        self.buffers["diag_sim_totals"].copy_(_pack(totals, TOTALS, torch.int64))
+        self.buffers["diag_sim_ints"].copy_(_pack(row, ROW_INTS, torch.int64))
+        self.buffers["diag_sim_floats"].copy_(_pack(row, ROW_FLOATS, torch.float64))
+
+    def leaves(self, phase: Literal["train", "eval"]) -> dict[str, int | float | bool]:
+        """The last step's leaves, LEAVES in order. Waits for the device."""
+        totals = dict(zip(TOTALS, self.buffers["diag_sim_totals"].tolist()))
+        ints = dict(zip(ROW_INTS, self.buffers["diag_sim_ints"].tolist()))
+        floats = dict(zip(ROW_FLOATS, self.buffers["diag_sim_floats"].tolist()))
+        squares = self.buffers["diag_sim_pnl_squares"].item()
+        return leaves(self.env, self.accounts, self.tick_cents, phase, ints, floats, totals, squares)
+
+    def _add_up(self, row: Row, out: StepOutcome) -> Row:
+        old = dict(zip(TOTALS, self.buffers["diag_sim_totals"].unbind()))
+        mask, field = out.trade_mask, {name: out.trades[:, :, at] for name, at in _AT.items()}
+        pnl, zero = field["pnl_cents"], torch.zeros_like(out.trades[:, :, 0])
+        held = (field["exit_step"] - field["entry_step"]) * mask
+        trail = mask & (field["reason"] == REASONS.index("trail"))
+        large = (field["entry_action"] == LARGE_ENTRIES[0]) | (field["entry_action"] == LARGE_ENTRIES[1])
+        step: Row = {
+            "trades": mask.sum(),
+            "wins": (mask & (pnl > 0)).sum(),
+            "pnl": pnl.sum(),
+            "win_pnl": pnl.clamp(min=0).sum(),
+            "hold_steps": held.sum(),
+            "forced_pnl": torch.where(field["reason"] >= _FIRST_FORCED, pnl, zero).sum(),
+            "long_pnl": torch.where(field["side"] > 0, pnl, zero).sum(),
+            "large_pnl": torch.where(large, pnl, zero).sum(),
+            "trail_pnl": torch.where(trail, pnl, zero).sum(),
+            "fees": row["fees"],
+            "slippage_half_ticks": row["slippage_half_ticks"],
+            "market_half_ticks": out.mark_change_half_ticks.sum(),
+            "account_steps": torch.ones_like(row["fees"]) * self.accounts,
+        }
+        for h in range(N_HORIZONS):
+            agrees = field[f"sign_h{h + 1}"] == field["side"]
+            step[f"agree_pnl_h{h + 1}"] = torch.where(agrees, pnl, zero).sum()
+        cap, units = self.env.max_units, out.units_before
+        quarter, half = units * 4 <= cap, units * 2 <= cap
+        for size, inside in zip(SIZE_CLASSES, (quarter, half & ~quarter, ~half)):
+            among = inside & (units > 0)
+            step[f"steps_{size}"] = among.sum()
+            step[f"trail_steps_{size}"] = (among & trail.any(1)).sum()
+            step[f"closes_{size}"] = (mask & among[:, None]).sum()
+            step[f"close_hold_{size}"] = (held * among[:, None]).sum()
+        totals = {name: old[name] + value for name, value in step.items()}
+        totals["equity_high"] = old["equity_high"].maximum(row["equity"])
+        totals["drawdown_high"] = old["drawdown_high"].maximum(totals["equity_high"] - row["equity"])
+        totals["trade_high"] = old["trade_high"].maximum(torch.where(mask, pnl, _NEVER).amax())
+        totals["trade_low"] = old["trade_low"].minimum(torch.where(mask, pnl, -(_NEVER + 1)).amin())
+        self.buffers["diag_sim_pnl_squares"].add_((pnl * pnl).sum().to(torch.float64))
+        return totals
+
+
+def _walk_row(sim: Simulator, out: StepOutcome) -> Row:
+    anchor = out.anchor
+    return {
+        "starts": out.episode_start.sum(),
+        "age": out.episode_age.sum(),
+        "terminated": out.terminated.sum(),
+        "truncated": out.truncated.sum(),
+        "anchor": anchor.sum(),
+        "anchor_min": anchor.amin(),
+        "anchor_max": anchor.amax(),
+        "anchor_distinct": _distinct(anchor),
+        "segment_distinct": _distinct(sim.market.segment[anchor]),
+        "segment_rows_left_min": (sim.segment_last[anchor] - anchor).amin(),
+        "purge_margin_min": sim.walk.last_usable_row - anchor.amax(),
+    }
+
+
+def _flow_row(out: StepOutcome) -> Row:
+    summed = (
+        "units_added", "ineffective", "tightened", "loosened", "orders", "policy_orders", "fills", "fill_lots",
+        "buy_lots", "rejected", "slippage_half_ticks", "touch_fills", "lag_ns", "touch_take",
+    )  # fmt: skip
+    trail = out.trade_mask & (out.trades[:, :, _AT["reason"]] == REASONS.index("trail"))
+    return {
+        **{name: getattr(out, name).sum() for name in summed},
+        "closes": out.trade_mask.sum(),
+        "pnl": out.realised_cents.sum(),
+        "fees": out.fee_cents.sum(),
+        "levels_max": out.levels_max.amax(),
+        "closed_singly": out.units_closed_singly.sum(),
+        "trail_closes": trail.sum(),
+    }
+
+
+def _account_row(tick_cents: int, b: Buffers, out: StepOutcome) -> Row:
+    value = (out.lots * out.mark_half_ticks * tick_cents) // 2
+    equity = out.phase_equity_cents
+    lots = out.lots.abs()
+    return {
+        "equity": equity.sum(),
+        "account_high": equity.amax(),
+        "account_low": equity.amin(),
+        "account_std": equity.to(torch.float64).std(correction=0),
+        "profitable": (equity > 0).sum(),
+        "cash": b["acct_cash_cents"].sum(),
+        "net_notional": value.sum(),
+        "gross_notional": value.abs().sum(),
+        "open": out.open_cents.sum(),
+        "open_min": out.open_cents.amin(),
+        "lots_abs": lots.sum(),
+        "lots_abs_max": lots.amax(),
+        "lots_net": out.lots.sum(),
+        "long": (out.lots > 0).sum(),
+        "short": (out.lots < 0).sum(),
+        "flat_steps_max": b["acct_flat_steps"].amax(),
+        "hold_steps": (b["acct_hold_steps"] * (lots > 0)).sum(),
+    }
+
+
+def _unit_row(env: EnvConfig, b: Buffers) -> Row:
+    units = load_units(b)
+    open_, count = units.active, units.number
+    distance = units.trail_distance.to(torch.float64)
+    row = {
+        "units": count.sum(),
+        "units_max": count.amax(),
+        "full_stack": (count == env.max_units).sum(),
+        "distance": distance.sum(),
+        "distance_min": torch.where(open_, distance, torch.inf).amin().nan_to_num(posinf=0.0),
+        "distance_max": distance.amax(),
+        "initial_r": units.initial_r.to(torch.float64).sum(),
+        "open_r": _open_r(units, b).sum(),
+    }
+    age = torch.where(open_, b["acct_step"] - 1 - units.entry_step, 0)
+    for u in range(UNIT_SLOTS):
+        there = u < env.max_units
+        row[f"unit{u + 1}_active"] = open_[:, u].sum() if there else torch.zeros_like(row["units"])
+        row[f"unit{u + 1}_lots"] = units.lots[:, u].sum() if there else torch.zeros_like(row["units"])
+        row[f"unit{u + 1}_age"] = age[:, u].sum() if there else torch.zeros_like(row["units"])
+    return row
+
+
+def _open_r(units: Units, b: Buffers) -> torch.Tensor:
+    """float64 [B, U]: side x (mid - entry) over the unit's initial R, 0 for an empty slot."""
+    mid = b["acct_mark_half_ticks"].to(torch.float64)[:, None] / 2
+    entry = units.open_tick_lots / units.lots.clamp(min=1).to(torch.float64)
+    gain = b["acct_side"][:, None] * (mid - entry)
+    return torch.where(units.active, gain / units.initial_r.clamp(min=1e-6).to(torch.float64), 0.0)
+
+
+def _book_row(market: MarketView, row: torch.Tensor) -> Row:
+    bid, ask = market.bid_px[row, 0].to(torch.int64), market.ask_px[row, 0].to(torch.int64)
+    both = (bid != ABSENT_PX) & (ask != ABSENT_PX)
+    depth = {"bid": market.bid_sz[row].cumsum(1), "ask": market.ask_sz[row].cumsum(1)}
+    spread = torch.where(both, ask - bid, 0)
+    bid_sz, ask_sz = depth["bid"][:, 0], depth["ask"][:, 0]
+    # size-weighted touch - mid = spread x (bid size - ask size) / (2 x (bid size + ask size))
+    tilt = _imbalance(bid_sz, ask_sz)
+    out: Row = {
+        "two_sided": both.sum(),
+        "spread": spread.sum(),
+        "spread_max": torch.where(both, spread, _NEVER).amax(),
+        "microprice_dev": (spread * tilt / 2).sum(),
+    }
+    for d in IMBALANCE_DEPTHS:
+        out[f"imbalance_l{d}"] = _imbalance(depth["bid"][:, d - 1], depth["ask"][:, d - 1]).sum()
+    for side, sizes in depth.items():
+        out |= {f"{side}_depth_l{d}": sizes[:, d - 1].sum() for d in DEPTHS}
+    return out
+
+
+def _imbalance(bid: torch.Tensor, ask: torch.Tensor) -> torch.Tensor:
+    return (bid - ask).to(torch.float64) / (bid + ask).clamp(min=1)
+
+
+def _distinct(values: torch.Tensor) -> torch.Tensor:
+    ordered = values.sort().values
+    return (ordered[1:] != ordered[:-1]).sum() + 1
+
+
+def _pack(values: Row, names: tuple[str, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.stack([values[name].to(dtype) for name in names])
+
+
+def _over(value: float, count: float) -> float:
+    """A mean; an empty denominator gives 0."""
+    return value / count if count else 0.0
+
+
+def leaves(
+    env: EnvConfig,
+    accounts: int,
+    tick_cents: int,
+    phase: Literal["train", "eval"],
+    ints: Mapping[str, int],
+    floats: Mapping[str, float],
+    totals: Mapping[str, int],
+    pnl_squares: float,
+) -> dict[str, int | float | bool]:
+    """Leaves from one packed row (ROW_INTS, ROW_FLOATS) and the totals after it (TOTALS)."""
+    found: dict[str, int | float | bool] = {
+        **_data_leaves(accounts, ints),
+        **_unit_leaves(accounts, ints, floats, totals),
+        **_position_leaves(accounts, ints, totals, phase),
+        **_trading_leaves(accounts, tick_cents, ints, floats, totals, pnl_squares),
+        **_lob_leaves(accounts, ints, floats),
+        "gates.pyramid_add_step": ints["units_added"],
+        "gates.ineffective_frac": ints["ineffective"] / accounts,
+        "audit.hold_one_lot_usd_cum": totals["market_half_ticks"] * tick_cents / 200,
+    }
+    for h in range(N_HORIZONS):
+        found[f"frd.h{h + 1}.agree_pnl_usd_cum"] = totals[f"agree_pnl_h{h + 1}"] / 100
+    return {path: found[path] for path in LEAVES}
+
+
+def _data_leaves(accounts: int, i: Mapping[str, int]) -> dict[str, int | float | bool]:
+    return {
+        "data.anchor_mean": i["anchor"] / accounts,
+        "data.anchor_min": i["anchor_min"],
+        "data.anchor_max": i["anchor_max"],
+        "data.anchor_unique_frac": i["anchor_distinct"] / accounts,
+        "data.segment_count_in_batch": i["segment_distinct"],
+        "data.episode_starts_step": i["starts"],
+        "data.episode_age_mean": i["age"] / accounts,
+        "data.terminated_step": i["terminated"],
+        "data.truncated_step": i["truncated"],
+        "data.purge_margin_min": i["purge_margin_min"],
+        "data.segment_rows_left_min": i["segment_rows_left_min"],
+    }
+
+
+def _unit_leaves(
+    accounts: int, i: Mapping[str, int], f: Mapping[str, float], t: Mapping[str, int]
+) -> dict[str, int | float | bool]:
+    out: dict[str, int | float | bool] = {
+        "pyramid.max_units_reached": i["full_stack"] > 0,
+        "pyramid.open_r_mean": _over(f["open_r"], i["units"]),
+        "pyramid.units_max": i["units_max"],
+        "pyramid.full_stack_frac": i["full_stack"] / accounts,
+        "pyramid.unit_close_step": i["closed_singly"],
+        "trail.distance_mean": _over(f["distance"], i["units"]),
+        "trail.distance_min": f["distance_min"],
+        "trail.distance_max": f["distance_max"],
+        "trail.initial_r_mean": _over(f["initial_r"], i["units"]),
+        "trail.tighten_step": i["tightened"],
+        "trail.loosen_step": i["loosened"],
+        "trail.fired_step": i["trail_closes"],
+        "trail.fired_pnl_usd_cum": t["trail_pnl"] / 100,
+    }
+    for u in range(1, UNIT_SLOTS + 1):
+        active = i[f"unit{u}_active"]
+        out[f"pyramid.unit{u}.active_frac"] = active / accounts
+        out[f"pyramid.unit{u}.lots_mean"] = _over(i[f"unit{u}_lots"], active)
+        out[f"pyramid.unit{u}.age_mean"] = _over(i[f"unit{u}_age"], active)
+    for size in SIZE_CLASSES:
+        out[f"trail.trail_fire_rate_{size}"] = _over(t[f"trail_steps_{size}"], t[f"steps_{size}"])
+        out[f"trail.hold_time_at_exit_{size}"] = _over(t[f"close_hold_{size}"], t[f"closes_{size}"])
+    return out
+
+
+def _position_leaves(
+    accounts: int, i: Mapping[str, int], t: Mapping[str, int], phase: Literal["train", "eval"]
+) -> dict[str, int | float | bool]:
+    out: dict[str, int | float | bool] = {
+        "position.flat_steps_max": i["flat_steps_max"],
+        "position.abs_lots_mean": i["lots_abs"] / accounts,
+        "position.abs_lots_max": i["lots_abs_max"],
+        "position.long_frac": i["long"] / accounts,
+        "position.short_frac": i["short"] / accounts,
+        "position.net_lots_sum": i["lots_net"],
+        "position.gross_notional_usd": i["gross_notional"] / 100,
+        "position.unrealized_pnl_usd_sum": i["open"] / 100,
+        "position.unrealized_pnl_usd_min": i["open_min"] / 100,
+        "position.hold_steps_mean": _over(i["hold_steps"], i["long"] + i["short"]),
+        "position.net_notional_usd": i["net_notional"] / 100,
+    }
+    for size in SIZE_CLASSES:
+        share = _over(t[f"steps_{size}"], t["account_steps"])
+        out[f"position.action_dist_eval_{size}"] = share if phase == "eval" else 0.0
+    return out
+
+
+def _trading_leaves(
+    accounts: int,
+    tick_cents: int,
+    i: Mapping[str, int],
+    f: Mapping[str, float],
+    t: Mapping[str, int],
+    pnl_squares: float,
+) -> dict[str, int | float | bool]:
+    trades, losses = t["trades"], t["trades"] - t["wins"]
+    return {
+        "trading.realized_pnl_usd_delta": i["pnl"] / 100,
+        "trading.realized_pnl_usd_cum": t["pnl"] / 100,
+        "trading.total_trades": trades,
+        "trading.win_rate": _over(t["wins"], trades),
+        "trading.avg_hold_steps": _over(t["hold_steps"], trades),
+        "trading.closes_step": i["closes"],
+        "trading.account_pnl_usd_max": i["account_high"] / 100,
+        "trading.account_pnl_usd_min": i["account_low"] / 100,
+        "trading.avg_win_usd": _over(t["win_pnl"], t["wins"]) / 100,
+        "trading.avg_loss_usd": _over(t["win_pnl"] - t["pnl"], losses) / 100,
+        "trading.forced_close_pnl_usd_cum": t["forced_pnl"] / 100,
+        "trading.long_pnl_usd_cum": t["long_pnl"] / 100,
+        "trading.large_entry_pnl_usd_cum": t["large_pnl"] / 100,
+        "trading.cash_flow_usd_cum": i["cash"] / 100,
+        "trading.best_trade_usd": t["trade_high"] / 100 if trades else 0.0,
+        "trading.worst_trade_usd": t["trade_low"] / 100 if trades else 0.0,
+        "trading.equity_usd": i["equity"] / 100,
+        "trading.drawdown_usd": (t["equity_high"] - i["equity"]) / 100,
+        "trading.max_drawdown_usd": t["drawdown_high"] / 100,
+        "trading.per_close_ratio": _mean_over_std(trades, t["pnl"], pnl_squares),
+        "trading.fees_usd_cum": t["fees"] / 100,
+        "trading.slippage_usd_cum": t["slippage_half_ticks"] * tick_cents / 200,
+        "trading.account_pnl_usd_std": f["account_std"] / 100,
+        "trading.accounts_profitable_frac": i["profitable"] / accounts,
+    }
+
+
+def _mean_over_std(n: int, total: int, squares: float) -> float:
+    """Mean over sample standard deviation (ddof 1); 0 below two values or without spread."""
+    if n < 2:
+        return 0.0
+    variance = (squares - total * total / n) / (n - 1)
+    return total / n / math.sqrt(variance) if variance > 0 else 0.0
+
+
+def _lob_leaves(accounts: int, i: Mapping[str, int], f: Mapping[str, float]) -> dict[str, int | float | bool]:
+    out: dict[str, int | float | bool] = {
+        "lob.spread_ticks_mean": _over(i["spread"], i["two_sided"]),
+        "lob.spread_ticks_max": i["spread_max"] if i["two_sided"] else 0,
+        "lob.microprice_dev_ticks_mean": _over(f["microprice_dev"], i["two_sided"]),
+        "lob.orders_step": i["orders"],
+        "lob.fills_step": i["fills"],
+        "lob.fill_lots_step": i["fill_lots"],
+        "lob.touch_take_frac_mean": _over(f["touch_take"], i["touch_fills"]),
+        "lob.rejected_step": i["rejected"],
+        "lob.slippage_ticks_mean": _over(i["slippage_half_ticks"], 2 * i["fill_lots"]),
+        "lob.levels_consumed_max": i["levels_max"],
+        "lob.fees_usd_step": i["fees"] / 100,
+        "lob.policy_orders_step": i["policy_orders"],
+        "lob.buy_lots_step": i["buy_lots"],
+        "lob.fill_lag_ms_mean": _over(i["lag_ns"], i["fills"]) / 1e6,
+    }
+    for d in IMBALANCE_DEPTHS:
+        out[f"lob.imbalance_l{d}"] = f[f"imbalance_l{d}"] / accounts
+    for side in ("bid", "ask"):
+        for d in DEPTHS:
+            out[f"lob.{side}_depth_l{d}"] = i[f"{side}_depth_l{d}"] / accounts
+    return out
