@@ -90,7 +90,7 @@ EVAL_SUMMARY: tuple[Field, ...] = (
     ),
 )  # fmt: skip
 
-LOSSES = ("total", "bce", "q", "pi", "v", "aux", "frd")
+LOSSES = ("q", "pi", "v", "frd")  # the heads that are trained
 
 TRAIN_SUMMARY: tuple[Field, ...] = (
     *_IDENTITY,

@@ -21,7 +21,7 @@ from foxhunt_assets.trainer.world import World
 
 @dataclass
 class Assembly:
-    """A run ready to step: the program's lists are collect, learn (training only) and advance."""
+    """A run ready to step: the program's lists are collect, learn (training only), measure and advance."""
 
     world: World
     program: Program
@@ -37,7 +37,7 @@ def assemble(spec: RunSpec, held: Row | None = None) -> Assembly:
     world = World(spec.config, spec.seed, tape, torch.device(device), spec.kind == "evaluate")
     b, c = world.buffers, spec.config
     b.add(*collect.specs(world), *measure.specs(world), *measure_learning.specs(world))
-    b.add(*simulator_measure.specs(c.model.accounts, c.env))
+    b.add(*simulator_measure.specs())
     program = Program(b)
     if not world.evaluating:
         b.add(*learn.specs(_shapes(world)))
@@ -46,13 +46,16 @@ def assemble(spec: RunSpec, held: Row | None = None) -> Assembly:
     program.add("advance", collector.advance_stages())
     if not world.evaluating:
         program.add("learn", Learner(world).stages())
-    counters = simulator_measure.Counters(b, world.simulator)
+    counters = simulator_measure.Counters(c.env, c.model.accounts, tape.market.tick_cents, b)
+    counters.reset()
     world.initialise()
     b["birth_weights"].copy_(b["weights"])
     for name in measure_learning.SPECTRAL:
         u = b[f"spectral_u.{name}"]
         u.div_(u.norm())
-    return Assembly(world, program, DiagBuilder(world, collector, counters, held), collector)
+    diag = DiagBuilder(world, collector, counters, held)
+    program.add("measure", diag.stages())
+    return Assembly(world, program, diag, collector)
 
 
 def _shapes(world: World) -> learn.Shapes:

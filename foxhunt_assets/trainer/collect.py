@@ -61,8 +61,9 @@ class Collector:
         self.frd_sigmas = centred * (2 * span / (atoms - 1))  # sigma value of each FRD atom
 
     def stages(self) -> list[Stage]:
+        cleared = () if self.w.evaluating else ("stats_optim",)
         stages = [
-            Stage("gather", self.gather, (*self.account, "h_t"), ("x", "acct_obs", "legal", "carry")),
+            Stage("gather", self.gather, (*self.account, "h_t"), ("x", "acct_obs", "legal", "carry"), cleared),
             Stage("encode", self.encode, ("x", "acct_obs", "carry", "weights"), ("h_t",)),
             Stage(
                 "heads", self.heads, ("h_t", "weights", "isv_full", "legal"),
@@ -99,6 +100,8 @@ class Collector:
     def gather(self, _: Scalars) -> None:
         """Windows, account state, legal actions and the carry (0 where an episode starts) at the anchors."""
         w, b = self.w, self.w.buffers
+        if not w.evaluating:
+            b["stats_optim"].zero_()  # leaves of the optimiser are of this row's last step
         self.anchor = w.walk.anchor.clone()
         self.window_rows = w.tape.windows(self.anchor, w.config.model.window)
         b["x"].copy_(w.tape.features[self.window_rows])

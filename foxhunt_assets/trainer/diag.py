@@ -17,11 +17,10 @@ import torch
 from foxhunt_assets.contracts.diag import live_leaves, nest, row_faults
 from foxhunt_assets.errors import ContractBroken
 from foxhunt_assets.simulator.measure import Counters
-from foxhunt_assets.simulator.measure import leaves as simulator_leaves
 from foxhunt_assets.trainer import measure, measure_learning
 from foxhunt_assets.trainer.collect import Collector
 from foxhunt_assets.trainer.measure import Values
-from foxhunt_assets.trainer.program import Scalars
+from foxhunt_assets.trainer.program import Scalars, Stage
 from foxhunt_assets.trainer.world import World
 
 Row = dict[str, int | float | bool]
@@ -40,18 +39,31 @@ class DiagBuilder:
         self.w, self.c, self.counters = world, collector, counters
         self.fold_index = int(world.tape.spec.fold.rsplit("_", 1)[1])
         self.held = held or {}
+        self.row: Row = {}  # the last one measured
         self.rules = {leaf.path: leaf.phase_rule for leaf in live_leaves()}
         self.order = [leaf.path for leaf in live_leaves()]
         self.types = {leaf.path: leaf.dtype for leaf in live_leaves()}
 
-    def row(self, s: Scalars) -> Row:
+    def stages(self) -> list[Stage]:
+        """Measuring is a stage too: its running state is what it alone writes, from what every other stage left."""
+        b = self.w.buffers
+        diag = tuple(b.names("diag"))
+        stats = tuple(name for name in diag if name in ("stats_policy", "stats_replay", "stats_optim", "kl_stops"))
+        rest = tuple(name for name in b if name not in diag)
+        return [Stage("diag", self._measure, (*stats, *rest), (), tuple(n for n in diag if n not in stats))]
+
+    def _measure(self, s: Scalars) -> None:
+        self.row = self._row(s)
+
+    def _row(self, s: Scalars) -> Row:
         """All live leaves of this step but elapsed_s, in contract order."""
         w, c, b = self.w, self.c, self.w.buffers
+        self.counters.update(w.simulator, c.outcome)
         values: Values = {
             **measure.runtime(s, self.fold_index), **measure.data(w, c), **measure.inputs(w, c, b),
             **measure.encoding(c, b), **measure.values(w, c, b), **measure.policy(w, c, b),
             **measure.forward_returns(w, c, b), **measure.rewards(w, c, b),
-            **simulator_leaves(w.simulator, c.outcome, self.counters),
+            **self.counters.leaves("eval" if w.evaluating else "train"),
             **measure_learning.checksums(w, c, b), **measure_learning.configuration(b),
             **measure_learning.statistics(b),
         }  # fmt: skip

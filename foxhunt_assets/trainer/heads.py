@@ -48,5 +48,6 @@ def behaviour(logits: torch.Tensor, legal: torch.Tensor, floor: float) -> torch.
 
 
 def entropy(probabilities: torch.Tensor) -> torch.Tensor:
-    """-sum p ln p over the last axis, 0 ln 0 = 0."""
-    return -torch.special.xlogy(probabilities, probabilities).sum(dim=-1)
+    """-sum p ln p over the last axis, 0 ln 0 = 0 with a finite gradient (an illegal action has p of exactly 0)."""
+    tiny = torch.finfo(probabilities.dtype).tiny
+    return -(probabilities * torch.log(probabilities.clamp_min(tiny))).sum(dim=-1)

@@ -32,7 +32,7 @@ def train(spec: RunSpec, say: Say) -> dict[str, Any]:
         resume.folder.mkdir(parents=True, exist_ok=True)
         trades, done = TradeLog("train"), _resume(run, resume, say)
         if done:
-            trades.restore(done.pop("trades"))
+            trades.load(done.pop("trades"))
         else:
             resume.diag.unlink(missing_ok=True)
             run.world.simulator.reset(0)
@@ -50,7 +50,7 @@ def _training_steps(
     c = spec.config
     ticker = Ticker(say, c.run.n_steps, done.get("elapsed_s", 0.0))
     s = Scalars(step=done.get("step", 0), update=done.get("update", 0))
-    writer, row = DiagWriter(resume.diag), {}
+    writer = DiagWriter(resume.diag)
     while s.step < c.run.n_steps:
         s.last = s.step == c.run.n_steps - 1
         # ROLLOUT: one row with frozen weights
@@ -61,17 +61,17 @@ def _training_steps(
                 run.program.run("learn", s)
                 s.update += 1
         # MEASURE, then let ended accounts start anew
-        trades.add(run.collector.outcome, s.step)
-        row = run.diag.row(s)
-        writer.write(row, ticker.elapsed)
+        trades.add(run.collector.outcome.trades, run.collector.outcome.trade_mask)
+        run.program.run("measure", s)
+        writer.write(run.diag.row, ticker.elapsed)
         run.program.run("advance", s)
-        ticker.tell(s.step + 1, row)
+        ticker.tell(s.step + 1, run.diag.row)
         s.step += 1
         if s.step % c.run.checkpoint_every == 0 and not s.last:
             meta = {"step": s.step, "update": s.update, "elapsed_s": ticker.elapsed, "diag_bytes": writer.flush()}
             resume.save(run.world, trades.state(), meta)
     writer.close()
-    return row
+    return run.diag.row
 
 
 def _resume(run: Assembly, resume: Resume, say: Say) -> dict[str, Any]:
@@ -105,14 +105,14 @@ def evaluate(spec: RunSpec, say: Say) -> dict[str, Any]:
             drain = i == n
             s = Scalars(step=first + i, eval_step=i, evaluating=True, last=drain, drain=drain)
             run.program.run("collect", s)
-            trades.add(run.collector.outcome, s.step)
+            trades.add(run.collector.outcome.trades, run.collector.outcome.trade_mask)
             equity.add(run.collector.outcome, s)
-            row = run.diag.row(s)
-            writer.write(row, ticker.elapsed)
+            run.program.run("measure", s)
+            writer.write(run.diag.row, ticker.elapsed)
             run.program.run("advance", s)
-            ticker.tell(i + 1, row)
+            ticker.tell(i + 1, run.diag.row)
         writer.close()
-        manifest = artefacts.commit_evaluation(spec, run.world, writer.path, trades, equity, row, facts)
+        manifest = artefacts.commit_evaluation(spec, run.world, writer.path, trades, equity, run.diag.row, facts)
     say(f"committed {spec.out}")
     return manifest
 

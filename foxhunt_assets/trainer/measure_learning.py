@@ -116,7 +116,7 @@ def memory(w: World, s: Scalars, b: Mapping[str, torch.Tensor]) -> Values:
         "per.priority_ess_frac": mass**2 / (length * square).clamp_min(1e-300),
         "per.tree_sum": tree[1], "per.priority_max": tree[capacity:].max(),
         "per.never_sampled_frac": ((b["replay_draws"] == 0) & held).sum().double() / length.clamp_min(1),
-        "rollout.enabled": 1, "rollout.t": t, "rollout.windows_cum": windows,
+        "rollout.t": t, "rollout.windows_cum": windows,
         "rollout.kl_stops_cum": b["kl_stops"][0], **_window(w, b, windows),
         **_chains(w, s, b),
     }  # fmt: skip
@@ -234,6 +234,7 @@ def configuration(b: Mapping[str, torch.Tensor]) -> Values:
         i + "frd_horizon_h2": isv[h2].long(), i + "frd_horizon_h3": isv[h3].long(),
         i + "frd_bucket_range_sigma": isv[slots.FRD_RANGE], i + "popart_beta": isv[slots.POPART_BETA],
         i + "exploration_scale": isv[slots.EXPLORATION_SCALE], i + "ppo_rollout_horizon": isv[slots.ROLLOUT_HORIZON].long(),
+        "rollout.enabled": 1,
         "risk_stack.cmdp.max_open_units": isv[slots.MAX_OPEN_UNITS].long(),
         "risk_stack.trail_factors.tighten": isv[slots.TRAIL_TIGHTEN],
         "risk_stack.trail_factors.loosen": isv[slots.TRAIL_LOOSEN],
@@ -253,14 +254,14 @@ def events(w: World, c: Collector, s: Scalars, b: Mapping[str, torch.Tensor]) ->
     }
     if not w.evaluating:
         count = b["replay_count"][0]
-        b["actions_seen"] |= torch.bincount(o.executed, minlength=b["actions_seen"].numel()) > 0
+        b["actions_seen"].logical_or_(torch.bincount(o.executed, minlength=N_ACTIONS) > 0)
         now |= {
             "replay warm": count >= w.replay.rows, "ring wrap": count > w.replay.capacity,
             "first PPO window": b["rollout_windows"][0] > 0, "KL stop": b["kl_stops"][0] > 0,
             "all eleven actions executed": b["actions_seen"].all(),
         }  # fmt: skip
     for name, happened in now.items():
-        seen[EVENTS.index(name)] |= happened
+        seen[EVENTS.index(name)].logical_or_(happened)
     return {"audit.events_reached": seen.sum()}
 
 

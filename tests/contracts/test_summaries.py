@@ -35,7 +35,7 @@ EVAL = {
 TRAIN = {
     **IDENTITY, "completed_clean": True, "n_steps": 20, "updates": 8, "transitions": 80, "windows": 2,
     "total_trades": 3, "realized_pnl_usd_cum": -0.3,
-    "losses": {"total": 1.0, "bce": 0.0, "q": 3.0, "pi": -0.01, "v": 0.5, "aux": 0.0, "frd": 2.9},
+    "losses": {"q": 3.0, "pi": -0.01, "v": 0.5, "frd": 2.9},
 }  # fmt: skip
 CHECKS: dict[str, tuple[dict[str, Any], Callable[[dict[str, Any]], list[str]], tuple[Field, ...]]] = {
     "eval": (EVAL, check_eval_summary, EVAL_SUMMARY),
