@@ -71,12 +71,8 @@ class AccountStep:
         touched = torch.where(long, (low <= stop) & (low != ABSENT_PX), (high >= stop) & (high != ABSENT_PX))
         fires = self.units.active & (touched | self.units.triggered)
         self.units = self.units._replace(triggered=fires)
-        done = [
-            self.desk.send(-self.side, torch.where(fire, lots, 0), self.decided_ts, stop=px)
-            for fire, lots, px in zip(fires.unbind(1), self.units.lots.unbind(1), stop.unbind(1))
-        ]
-        taken = torch.stack([d.lots for d in done], 1)
-        single = self._close(taken, torch.stack([d.tick_lots for d in done], 1), self.zero + _TRAIL, self.zero + HOLD)
+        done = self.desk.send(-self.side, torch.where(fires, self.units.lots, 0), self.decided_ts, stop=stop)
+        single = self._close(done.lots, done.tick_lots, self.zero + _TRAIL, self.zero + HOLD)
         self.closed_singly = self.closed_singly + single
 
     def policy(self, due: torch.Tensor, signs: torch.Tensor, decided_ts: torch.Tensor) -> None:
@@ -91,17 +87,18 @@ class AccountStep:
         lots = torch.where(closes, self.lots, torch.where(halves, half_lots(self.lots), lots))
         intent = (wanted != 0) | _among(due, (FLAT_FROM_LONG, FLAT_FROM_SHORT, HALF_LONG, HALF_SHORT))
         self.desk.add("rejected", intent & (lots == 0))
-        done = self.desk.send(torch.where(enters, wanted, -self.side), lots, decided_ts)
-        self.policy_orders = done.reached.to(torch.int64)
+        done = self.desk.send(torch.where(enters, wanted, -self.side), lots[:, None], decided_ts)
+        reached = done.reached[:, 0]
+        self.policy_orders = reached.to(torch.int64)
         self._take_off(done, closes | halves, due, halves)
         self._put_on(done, enters, wanted, due, signs)
         self._move_trails(due)
-        self.effective = done.reached | (self.tightened + self.loosened > 0)
+        self.effective = reached | (self.tightened + self.loosened > 0)
 
     def flatten(self, reason: torch.Tensor, due: torch.Tensor) -> None:
         """Close everything where reason (int64 [B], index into REASONS) is not 0."""
         lots = torch.where(reason > 0, self.lots, 0)
-        done = self.desk.send(-self.side, lots, self.decided_ts, force=True)
+        done = self.desk.send(-self.side, lots[:, None], self.decided_ts, force=True)
         self._close(*deal_to_units(self.units, done), reason, due)
 
     def follow_touch(self) -> None:
@@ -127,20 +124,21 @@ class AccountStep:
     def _put_on(
         self, done: Execution, enters: torch.Tensor, wanted: torch.Tensor, due: torch.Tensor, signs: torch.Tensor
     ) -> None:
-        opened = enters & (done.lots > 0)
+        lots, tick_lots = done.lots, done.tick_lots  # [B, 1]: one order, one slot
+        opened = enters & (lots[:, 0] > 0)
         self.units_added = (opened & (self.units.number > 0)).to(torch.int64)
         env, floats = self.env, torch.zeros_like(self.units.trail_distance[:, :1])
         distance = min(max(env.initial_r_ticks * env.trail_initial_mult, env.trail_min_ticks), env.trail_max_ticks)
-        fee = done.lots * self.book.fee
+        fee = lots * self.book.fee[:, None]
         unit = Units(
-            lots=done.lots[:, None],
-            entry_lots=done.lots[:, None],
+            lots=lots,
+            entry_lots=lots,
             entry_step=self.step[:, None],
             entry_ts=self.book.ts[:, None],
-            entry_tick_lots=done.tick_lots[:, None],
-            open_tick_lots=done.tick_lots[:, None],
-            entry_fee=fee[:, None],
-            open_fee=fee[:, None],
+            entry_tick_lots=tick_lots,
+            open_tick_lots=tick_lots,
+            entry_fee=fee,
+            open_fee=fee,
             entry_action=due[:, None],
             entry_signs=signs[:, None, :],
             initial_r=floats + env.initial_r_ticks,

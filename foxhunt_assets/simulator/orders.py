@@ -64,13 +64,24 @@ def read_book(market: MarketView, row: torch.Tensor, buffers: Buffers) -> Book:
 
 
 class Execution(NamedTuple):
-    """What one order filled. The last of the L + 1 places are the lots beyond the book."""
+    """What O orders of an account filled, one after the other. The last of the L + 1 places is beyond the book."""
 
-    lots: torch.Tensor  # int64 [B]
-    tick_lots: torch.Tensor  # int64 [B]
-    lots_at: torch.Tensor  # int64 [B, L + 1], in order of filling
-    px_at: torch.Tensor  # int64 [B, L + 1] ticks
-    reached: torch.Tensor  # bool [B], the order reached the book
+    lots: torch.Tensor  # int64 [B, O]
+    tick_lots: torch.Tensor  # int64 [B, O]
+    lots_at: torch.Tensor  # int64 [B, O, L + 1], in order of filling
+    px_at: torch.Tensor  # int64 [B, O, L + 1] ticks
+    reached: torch.Tensor  # bool [B, O], the order reached the book
+
+
+def deal(wanted: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+    """int64 [B, O, P]: lots at places ([B, P], in order of filling) dealt to takers of wanted [B, O], first come first.
+
+    Each side is a row of intervals laid end to end; what a taker gets of a place is where they overlap.
+    """
+    taker_end, place_end = wanted.cumsum(1), places.cumsum(1)
+    end = torch.minimum(taker_end[:, :, None], place_end[:, None, :])
+    start = torch.maximum((taker_end - wanted)[:, :, None], (place_end - places)[:, None, :])
+    return (end - start).clamp(min=0)
 
 
 class Desk:
@@ -92,43 +103,36 @@ class Desk:
         force: bool = False,
         stop: torch.Tensor | None = None,
     ) -> Execution:
-        """side int64 [B] (+1 buys), lots int64 [B] (0 sends nothing), decided_ts int64 [B] of the decision's book.
+        """O orders of an account on one side, the first one first.
 
-        force: every lot fills. stop: int64 [B] ticks; each lot fills at the worse of it and the book.
+        side: int64 [B], +1 buys. lots: int64 [B, O], 0 sends nothing. decided_ts: int64 [B], ts of the decision's book.
+        force: every lot fills. stop: int64 [B, O] ticks; a lot fills at the worse of it and the book.
         """
         book = self.book
-        asked = (side != 0) & (lots > 0)
-        on_book = asked & book.sound
         buys = (side > 0)[:, None]
         px, left = torch.where(buys, book.ask_px, book.bid_px), torch.where(buys, self.ask_left, self.bid_left)
-        forced = on_book if force else torch.zeros_like(on_book)
-        fill = lob.fill(torch.where(on_book, side, 0), lots, px, left, forced, ABSENT_PX)
+        forced = torch.full_like(book.sound, force)
+        fill = lob.fill(torch.where(book.sound, side, 0), lots.sum(1), px, left, forced, ABSENT_PX)
         self._remember(fill.per_level, buys)
-        off_book = asked & ~book.sound if force else torch.zeros_like(asked)
-        px_at, lots_at = self._places(side, lots, px, fill, off_book, stop)
-        done = Execution(lots_at.sum(1), (px_at * lots_at).sum(1), lots_at, px_at, on_book | off_book)
+        off_book = forced & ~book.sound & (side != 0)
+        lots_at = deal(
+            lots, torch.cat([fill.per_level, torch.where(off_book, lots.sum(1), fill.forced_rest)[:, None]], 1)
+        )
+        px_at = self._prices(buys, px, fill, off_book)[:, None, :]
+        if stop is not None:
+            px_at = torch.where(buys[:, :, None], px_at.maximum(stop[:, :, None]), px_at.minimum(stop[:, :, None]))
+        reached = (lots > 0) & (side != 0)[:, None] & (book.sound | forced)[:, None]
+        done = Execution(lots_at.sum(2), (px_at * lots_at).sum(2), lots_at, px_at.expand_as(lots_at), reached)
         levels = torch.where(off_book, 1, fill.levels_consumed)
-        self._tally(side, torch.where(asked, lots, 0), decided_ts, done, levels)
+        self._tally(side, torch.where((side != 0)[:, None], lots, 0), decided_ts, done, levels)
         return done
 
-    def _places(
-        self,
-        side: torch.Tensor,
-        lots: torch.Tensor,
-        px: torch.Tensor,
-        fill: lob.Fill,
-        off_book: torch.Tensor,
-        stop: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        level_px = torch.where(fill.per_level > 0, px.to(torch.int64), 0)
-        deepest = (fill.tick_lots - (level_px * fill.per_level).sum(1)) // fill.forced_rest.clamp(min=1)
-        if stop is not None:
-            worse = torch.where(side[:, None] > 0, level_px.maximum(stop[:, None]), level_px.minimum(stop[:, None]))
-            level_px = torch.where(fill.per_level > 0, worse, 0)
-        last_touch = torch.where(side > 0, self.book.last_ask, self.book.last_bid)
-        rest_px = torch.where(off_book, last_touch, deepest)
-        rest = torch.where(off_book, lots, fill.forced_rest)
-        return torch.cat([level_px, rest_px[:, None]], 1), torch.cat([fill.per_level, rest[:, None]], 1)
+    def _prices(self, buys: torch.Tensor, px: torch.Tensor, fill: lob.Fill, off_book: torch.Tensor) -> torch.Tensor:
+        """int64 [B, L + 1] ticks: the levels, then what lots beyond the book pay."""
+        on_book = (px * fill.per_level).sum(1)
+        deepest = (fill.tick_lots - on_book) // fill.forced_rest.clamp(min=1)
+        last_touch = torch.where(buys[:, 0], self.book.last_ask, self.book.last_bid)
+        return torch.cat([px.to(torch.int64), torch.where(off_book, last_touch, deepest)[:, None]], 1)
 
     def _remember(self, per_level: torch.Tensor, buys: torch.Tensor) -> None:
         bought, sold = torch.where(buys, per_level, 0), torch.where(buys, 0, per_level)
@@ -140,23 +144,24 @@ class Desk:
         self, side: torch.Tensor, asked: torch.Tensor, decided_ts: torch.Tensor, done: Execution, levels: torch.Tensor
     ) -> None:
         book, filled = self.book, done.lots > 0
+        lots, tick_lots, fills = done.lots.sum(1), done.tick_lots.sum(1), filled.sum(1)
         touch = torch.where(side > 0, book.ask_sz[:, 0], book.bid_sz[:, 0]).to(torch.int64)
-        shown = filled & book.sound & (touch > 0)
-        fees = done.lots * book.fee
-        self.add("orders", done.reached)
-        self.add("fills", filled)
-        self.add("fill_lots", done.lots)
-        self.add("buy_lots", torch.where(side > 0, done.lots, 0))
-        self.add("rejected", (asked > 0) & ~done.reached)
-        self.add("cancelled_lots", torch.where(done.reached, asked - done.lots, 0))
-        self.add("forced_rest_lots", done.lots_at[:, -1])
-        self.add("slippage_half_ticks", side * (2 * done.tick_lots - done.lots * book.mark))
-        self.add("touch_fills", shown)
-        self.add("lag_ns", torch.where(filled, book.ts - decided_ts, 0))
+        shown = book.sound & (touch > 0)
+        fees = lots * book.fee
+        self.add("orders", done.reached.sum(1))
+        self.add("fills", fills)
+        self.add("fill_lots", lots)
+        self.add("buy_lots", torch.where(side > 0, lots, 0))
+        self.add("rejected", ((asked > 0) & ~done.reached).sum(1))
+        self.add("cancelled_lots", torch.where(done.reached, asked - done.lots, 0).sum(1))
+        self.add("forced_rest_lots", done.lots_at[:, :, -1].sum(1))
+        self.add("slippage_half_ticks", side * (2 * tick_lots - lots * book.mark))
+        self.add("touch_fills", torch.where(shown, fills, 0))
+        self.add("lag_ns", fills * (book.ts - decided_ts))
         self.add("fee_cents", fees)
-        self.add("cash_cents", -side * done.tick_lots * self.tick_cents - fees)
-        self.count["levels_max"] = self.count["levels_max"].maximum(torch.where(filled, levels, 0))
-        self.touch_take = self.touch_take + torch.where(shown, done.lots.to(torch.float64) / touch.clamp(min=1), 0.0)
+        self.add("cash_cents", -side * tick_lots * self.tick_cents - fees)
+        self.count["levels_max"] = self.count["levels_max"].maximum(levels)
+        self.touch_take = self.touch_take + torch.where(shown, lots.to(torch.float64) / touch.clamp(min=1), 0.0)
 
     def add(self, name: str, value: torch.Tensor) -> None:
         self.count[name] = self.count[name] + value

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from foxhunt_assets.simulator.orders import Execution
+from foxhunt_assets.simulator.orders import Execution, deal
 from foxhunt_assets.simulator.state import Units
 
 REASONS: tuple[str, ...] = ("", "policy", "trail", "session", "gap", "length", "blown", "phase_end")
@@ -21,6 +21,12 @@ TRADE_FIELDS: tuple[str, ...] = (
     "sign_h1", "sign_h2", "sign_h3",
 )  # fmt: skip
 PNL = TRADE_FIELDS.index("pnl_cents")
+_FIELDS_BY_DTYPE = (
+    ("lots", "entry_lots", "entry_step", "entry_ts", "entry_tick_lots", "open_tick_lots", "entry_fee", "open_fee",
+     "entry_action", "best_px"),
+    ("initial_r", "trail_distance"),
+    ("triggered",),
+)  # fmt: skip
 
 
 class Close(NamedTuple):
@@ -41,15 +47,9 @@ def stop_px(units: Units, side: torch.Tensor) -> torch.Tensor:
 
 
 def deal_to_units(units: Units, done: Execution) -> tuple[torch.Tensor, torch.Tensor]:
-    """(lots, exit tick-lots) int64 [B, U] of one execution, the oldest unit first and the first lots filled first."""
-    ends = units.lots.cumsum(1)
-    taken = torch.minimum(units.lots, (done.lots[:, None] - (ends - units.lots)).clamp(min=0))
-    unit_end = taken.cumsum(1)[:, :, None]
-    unit_start = unit_end - taken[:, :, None]
-    level_end = done.lots_at.cumsum(1)[:, None, :]
-    level_start = level_end - done.lots_at[:, None, :]
-    overlap = (torch.minimum(unit_end, level_end) - torch.maximum(unit_start, level_start)).clamp(min=0)
-    return taken, (overlap * done.px_at[:, None, :]).sum(2)
+    """(lots, exit tick-lots) int64 [B, U] of a single order ([B, 1]), the oldest unit first."""
+    mine = deal(units.lots, done.lots_at[:, 0])
+    return mine.sum(2), (mine * done.px_at[:, :1]).sum(2)
 
 
 def close_lots(
@@ -89,9 +89,15 @@ def _part(
 def compact(units: Units) -> Units:
     """Move the open units to the front in order of age and zero the empty slots."""
     order = torch.argsort((~units.active).to(torch.int8), dim=1, stable=True)
-    moved = {name: _take_slots(value, order) for name, value in units._asdict().items()}
-    live = moved["lots"] > 0
-    return Units(**{name: value * _like(live, value) for name, value in moved.items()})
+    live = units.active.gather(1, order)[:, :, None]
+    moved: dict[str, torch.Tensor] = {}
+    for names in _FIELDS_BY_DTYPE:  # one gather a type instead of one a field
+        packed = torch.stack([getattr(units, name) for name in names], 2)
+        here = packed.gather(1, order[:, :, None].expand_as(packed)) * live
+        moved |= zip(names, here.unbind(2))
+    signs = units.entry_signs
+    moved["entry_signs"] = signs.gather(1, order[:, :, None].expand_as(signs)) * live
+    return Units(**moved)
 
 
 def open_unit(units: Units, opened: torch.Tensor, unit: Units) -> Units:
@@ -107,11 +113,6 @@ def follow(units: Units, side: torch.Tensor, touch: torch.Tensor, seen: torch.Te
         side[:, None] > 0, units.best_px.maximum(touch[:, None]), units.best_px.minimum(touch[:, None])
     )
     return units._replace(best_px=torch.where(units.active & seen[:, None], better, units.best_px))
-
-
-def _take_slots(value: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-    index = order if value.dim() == 2 else order[:, :, None].expand_as(value)
-    return value.gather(1, index)
 
 
 def _like(mask: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
