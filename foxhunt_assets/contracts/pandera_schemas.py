@@ -67,10 +67,11 @@ def _lines(cases: pd.DataFrame) -> list[str]:
     """One line a column and check; a check on whole rows, which pandera repeats for every column, is one line."""
     whole_rows = (cases["schema_context"] == "DataFrameSchema") & cases["index"].notna()
     lines = []
-    for (column, check), group in cases[~whole_rows].astype({"column": str}).groupby(["column", "check"], sort=False):
-        lines.append(f"{column}: {check}: {', '.join(str(v) for v in group['failure_case'].head(N_CASES))}")
+    for key, group in cases[~whole_rows].astype({"column": str}).groupby(["column", "check"], sort=False):
+        values = ", ".join(str(v) for v in group["failure_case"].head(N_CASES))
+        lines.append(": ".join([*map(str, key), values]))
     for check, group in cases[whole_rows].groupby("check", sort=False):
-        lines.append(f"{check}: row {', '.join(str(v) for v in group['index'].unique()[:N_CASES])}")
+        lines.append(f"{check!s}: row {', '.join(str(v) for v in group['index'].unique()[:N_CASES])}")
     return lines
 
 

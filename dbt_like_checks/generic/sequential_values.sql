@@ -1,0 +1,11 @@
+{% test sequential_values(model, column_name, interval=1) %}
+select *
+from (
+    select
+        file_row,
+        {{ column_name }} as value,
+        lag({{ column_name }}) over (order by file_row) as value_before
+    from {{ model }}
+)
+where value is null or (file_row > 0 and value is distinct from value_before + {{ interval }})
+{% endtest %}
