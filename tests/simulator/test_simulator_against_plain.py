@@ -102,12 +102,16 @@ def _run(seed, env, tick_cents, evaluate, bias, steps):
 @pytest.mark.parametrize("evaluate", [False, True])
 def test_equal_to_the_plain_simulator(latency, evaluate):
     closes = 0
-    for seed in range(4):
+    for seed in range(2):
         env = EnvConfig(
-            latency_steps=latency, min_hold_steps=seed, episode_length=40, max_units=4 - seed % 2, lots_large=2 + seed
+            latency_steps=latency,
+            min_hold_steps=3 * seed,
+            episode_length=25,
+            max_units=4 - seed,
+            lots_large=2 + 3 * seed,
         )
-        closes += _run(seed, env, 1250, evaluate, 0.2, 60)
-    assert closes > 200
+        closes += _run(seed, env, 1250, evaluate, 0.2, 40)
+    assert closes > 100
 
 
 def test_equal_where_half_a_tick_is_half_a_cent():
@@ -128,7 +132,7 @@ def test_equal_where_accounts_are_blown():
     mult=st.floats(0.25, 3),
     evaluate=st.booleans(),
 )
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_equal_on_any_configuration(seed, latency, min_hold, large, units, mult, evaluate):
     env = EnvConfig(
         latency_steps=latency, min_hold_steps=min_hold, lots_large=large, max_units=units, trail_initial_mult=mult,
