@@ -18,7 +18,7 @@ from foxhunt_assets.simulator.observe import account_state
 from foxhunt_assets.simulator.orders import COUNTS, Book, read_book, store_memory
 from foxhunt_assets.simulator.state import Buffers, load_units, specs, store_units
 from foxhunt_assets.simulator.units import PNL, REASONS
-from foxhunt_assets.simulator.walk import Walk
+from foxhunt_assets.simulator.walk import Step, Walk
 
 _SESSION, _BLOWN, _GAP, _LENGTH, _PHASE_END = (
     REASONS.index(name) for name in ("session", "blown", "gap", "length", "phase_end")
@@ -100,7 +100,7 @@ class Simulator:
         self.accounts, self.window = accounts, window
         self.segment_first, self.segment_last = segment_bounds(market.segment)
 
-    def reset(self, step: int) -> None:
+    def reset(self, step: Step) -> None:
         """Begin a phase whose first step number is step: fresh accounts on their first rows."""
         for spec in specs(self.accounts, self.env):
             self.buffers[spec.name].fill_(spec.fill)
@@ -108,7 +108,7 @@ class Simulator:
         self.walk.start(step)
         self._seat(torch.ones(self.accounts, dtype=torch.bool, device=self.market.device))
 
-    def advance(self, step: int) -> None:
+    def advance(self, step: Step) -> None:
         """After step: ended accounts become fresh ones where their next episode starts."""
         ended = self.buffers["acct_ended"].clone()
         self.walk.advance(ended, step)
@@ -128,12 +128,12 @@ class Simulator:
         return account_state(self.env, self.buffers, self.walk.rows_left())
 
     def step(
-        self, actions: torch.Tensor, step: int, entry_signs: torch.Tensor, phase_end: bool, drain: bool = False
+        self, actions: torch.Tensor, step: Step, entry_signs: torch.Tensor, phase_end: bool, drain: bool = False
     ) -> StepOutcome:
         """Move every account one row and fill what is due on the book there.
 
         actions: int64 [B], decided where the accounts stand; an illegal one counts as a2_hold. entry_signs: int8
-        [B, 3], stored with a unit this decision opens. phase_end: close everything on the next book. drain: the row
+        [B, 3], stored with a unit this decision opens. step: a number, or a 0-d int64 tensor that a captured graph reads. phase_end: close everything on the next book. drain: the row
         after the last evaluation step: no action, no time passes, everything closes on the book the accounts stand on.
         """
         b, walk = self.buffers, self.walk
@@ -232,7 +232,7 @@ class Simulator:
             **{name: count[name] for name in COUNTS if name != "cash_cents"},
         )
 
-    def _store(self, row: torch.Tensor, reason: torch.Tensor, step: int, work: AccountStep, out: StepOutcome) -> None:
+    def _store(self, row: torch.Tensor, reason: torch.Tensor, step: Step, work: AccountStep, out: StepOutcome) -> None:
         b, book = self.buffers, work.book
         flat = work.side == 0
         pnl, mask = out.trades[:, :, PNL], out.trade_mask

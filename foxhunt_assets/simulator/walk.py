@@ -17,6 +17,7 @@ from foxhunt_assets.simulator.state import Buffers
 from kernels.philox import op as philox
 
 Range = tuple[int, int]
+Step = int | torch.Tensor  # a step number; as a 0-d int64 tensor a captured graph can replay it
 
 
 def session_end_rows(rows: int, segments: Iterable[tuple[int, str]]) -> torch.Tensor:
@@ -74,11 +75,11 @@ class Walk:
         """bool [B], True where the next row is the last of a session."""
         return self.session_end[self.stretch_last[self.row]] & self.last_of_stretch()
 
-    def start(self, step: int) -> None:
+    def start(self, step: Step) -> None:
         """Put every account on its first row of the phase; step is the phase's first."""
         raise NotImplementedError
 
-    def advance(self, ended: torch.Tensor, step: int) -> None:
+    def advance(self, ended: torch.Tensor, step: Step) -> None:
         """After step: accounts whose episode ended (bool [B]) jump to where their next one starts."""
         raise NotImplementedError
 
@@ -103,13 +104,13 @@ class TrainWalk(Walk):
             raise BadInput(f"walk: no training row has {window} rows of its segment behind it; give it longer ranges")
         self._account = torch.arange(self.accounts, device=market.device)
 
-    def start(self, step: int) -> None:
+    def start(self, step: Step) -> None:
         self.row.copy_(self._draw(step))
 
-    def advance(self, ended: torch.Tensor, step: int) -> None:
+    def advance(self, ended: torch.Tensor, step: Step) -> None:
         self.row.copy_(torch.where(ended, self._draw(step + 1), self.row))
 
-    def _draw(self, step: int) -> torch.Tensor:
+    def _draw(self, step: Step) -> torch.Tensor:
         word = philox.words(self.seed, "episode_start", step, self._account, 1)[:, 0]
         return self.starts[(word * self.starts.shape[0]) >> 32]
 
@@ -146,10 +147,10 @@ class EvalWalk(Walk):
         at_or_after = torch.searchsorted(self.anchors, rows).clamp(max=found - 1)
         self._next_anchor = self.anchors[at_or_after]
 
-    def start(self, step: int) -> None:
+    def start(self, step: Step) -> None:
         self.row.copy_(self._first)
 
-    def advance(self, ended: torch.Tensor, step: int) -> None:
+    def advance(self, ended: torch.Tensor, step: Step) -> None:
         target = self._next_anchor[self.row]
         # Past its last anchor an account stays where it is: only the drain row follows.
         jumps = ended & (target >= self.row) & (target <= self._last)
