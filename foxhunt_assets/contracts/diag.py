@@ -87,7 +87,7 @@ def flatten(row: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
     out: dict[str, Value] = {}
     for name, value in row.items():
         path = f"{prefix}{name}"
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):  # not Mapping: asking an abstract class is most of the time
             out.update(flatten(value, path + "."))
         else:
             out[path] = value

@@ -158,6 +158,7 @@ def trades_schema(tick_cents: int) -> pa_pd.DataFrameSchema:
     rows: dict[str, RowCheck] = {
         "numbered from 0": lambda d: d["trade"] == np.arange(len(d)),
         "entry before exit, on one book only where the close is forced": _entry_before_exit,
+        "the exit is an action for a close by policy, else its reason": _exit_named,
         "in order of closing": lambda d: d["exit_step"].diff().fillna(0) >= 0,
         "pnl is side x (exit - entry) x tick value - fees": lambda d: (
             d["pnl_cents"]
@@ -168,7 +169,7 @@ def trades_schema(tick_cents: int) -> pa_pd.DataFrameSchema:
         "side": pa_pd.Check.isin((-1, 1)),
         "phase": pa_pd.Check.isin(("train", "eval")),
         "reason": pa_pd.Check.isin(("policy", "trail", "session", "length", "gap", "blown", "phase_end")),
-        "actions": pa_pd.Check.str_matches(r"^a(0|1|5|6)>a([0-9]|10)$"),
+        "actions": pa_pd.Check.str_matches(r"^a(0|1|5|6)>(a([0-9]|10)|[a-z_]+)$"),
     }
     return _table("trades", TRADES, bounds, rows, known)
 
@@ -254,6 +255,11 @@ def _entry_before_exit(trades: pd.DataFrame) -> pd.Series:
     step, ts = trades["exit_step"] - trades["entry_step"], trades["exit_ts"] - trades["entry_ts"]
     chosen = trades["reason"].isin(("policy", "trail"))
     return ((step > 0) & (ts > 0)) | (~chosen & (step >= 0) & (ts >= 0))
+
+
+def _exit_named(trades: pd.DataFrame) -> pd.Series:
+    way_out = trades["actions"].str.split(">").str[-1]
+    return (way_out == trades["reason"]) | ((trades["reason"] == "policy") & way_out.str.match("a[0-9]"))
 
 
 def _absent_levels_are_empty(data: pd.DataFrame) -> pd.Series:

@@ -6,6 +6,7 @@ key and an explicit null look alike. So everything about single rows is proven h
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,10 +23,12 @@ from foxhunt_assets.contracts.diag import (
     faults_against,
     flatten,
     live_leaves,
+    value_fault,
 )
 from foxhunt_assets.errors import BadInput, ContractBroken
 
 CONTRACT_KEY = b"contract_sha256"  # in the metadata of the Parquet form
+_TYPES: dict[str, set[type]] = {"int": {int}, "float": {int, float}, "bool": {bool}}
 _NUMPY = {"int": np.int64, "float": np.float64, "bool": np.bool_}
 ARROW = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 
@@ -33,20 +36,14 @@ ARROW = {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 def read_diag(path: Path, contract: Sequence[Leaf] | None = None) -> dict[str, np.ndarray]:
     """Columns of a diag.jsonl by leaf path, in contract order: int64, float64 or bool, one element a row.
 
-    contract: the leaves of every row, the live ones when left out. ContractBroken names the first line and leaf
+    contract: the leaves of every row, the live ones when left out. ContractBroken names a line and leaf
     that break it: other leaves, types or bounds, NaN or infinity, a key twice, a blank or torn line, no rows.
     """
     by_path = {leaf.path: leaf for leaf in (live_leaves() if contract is None else contract)}
-    values: dict[str, list[Value]] = {name: [] for name in by_path}
-    lines = _lines(path)
-    for number, line in enumerate(lines, start=1):
-        row = _decode(path, number, line)
-        if faults := faults_against(by_path, row):
-            more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-            raise ContractBroken(f"{path}: line {number}: {faults[0]}{more}")
-        for name, column in values.items():
-            column.append(row[name])
-    return {name: np.array(column, dtype=_NUMPY[by_path[name].dtype]) for name, column in values.items()}
+    rows = [_row(path, number, line, by_path) for number, line in enumerate(_lines(path), start=1)]
+    return {
+        leaf.path: _column(path, leaf, list(values)) for leaf, values in zip(by_path.values(), zip(*rows), strict=True)
+    }
 
 
 def to_parquet(path: Path, columns: Mapping[str, np.ndarray], contract: Sequence[Leaf] | None = None) -> None:
@@ -83,6 +80,29 @@ def _lines(path: Path) -> list[bytes]:
     if lines.pop():
         raise ContractBroken(f"{path}: line {len(lines) + 1}: torn: the file does not end with a newline")
     return lines
+
+
+def _row(path: Path, number: int, line: bytes, by_path: Mapping[str, Leaf]) -> list[Value]:
+    """Values of one line in contract order; the leaves are proven here, the values column by column."""
+    flat = _decode(path, number, line)
+    if flat.keys() != by_path.keys():
+        faults = faults_against(by_path, flat)
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise ContractBroken(f"{path}: line {number}: {faults[0]}{more}")
+    return [flat[name] for name in by_path]
+
+
+def _column(path: Path, leaf: Leaf, values: list[Value]) -> np.ndarray:
+    """A column, held to its leaf at once; only a column that fails is gone through value by value."""
+    if {type(value) for value in values} <= _TYPES[leaf.dtype]:
+        with contextlib.suppress(OverflowError):
+            column: np.ndarray = np.array(values, dtype=_NUMPY[leaf.dtype])
+            low = -np.inf if leaf.minimum is None else leaf.minimum
+            high = np.inf if leaf.maximum is None else leaf.maximum
+            if np.isfinite(column).all() and low <= column.min() and column.max() <= high:
+                return column
+    number, fault = next((i, f) for i, v in enumerate(values, start=1) if (f := value_fault(leaf, v)))
+    raise ContractBroken(f"{path}: line {number}: {leaf.path}: {fault}")
 
 
 def _decode(path: Path, number: int, line: bytes) -> dict[str, Value]:

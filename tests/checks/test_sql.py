@@ -43,7 +43,7 @@ def trades(phase: str, first: int) -> dict[str, list[Any]]:
         "entry_step": [first, first + 2], "exit_step": [first + 1, first + 2], "entry_ts": [100, 900],
         "exit_ts": [400, 900], "entry_tick_lots": [40_000, 20_000], "exit_tick_lots": [40_006, 20_001],
         "fees_cents": [900, 450], "pnl_cents": [6_600, -1_700], "reason": ["policy", "phase_end"],
-        "actions": ["a6>a3", "a1>a2"],
+        "actions": ["a6>a3", "a1>phase_end"],
     }  # fmt: skip
 
 

@@ -68,7 +68,7 @@ _TRADES = {
     "exit_step": [0, 1, 1, 2],
     "side": [1, -1, 1, -1],
     "reason": ["policy", "trail", "session", "phase_end"],
-    "actions": ["a6>a3", "a1>a4", "a0>a4", "a5>a3"],
+    "actions": ["a6>a3", "a1>trail", "a0>session", "a5>phase_end"],
 }
 # Entropies: three of four accounts on one action and one on another: -(.75 ln .75 + .25 ln .25).
 _H_HALF, _H_QUARTER, _LN11 = 0.6931471805599453, 0.5623351446188083, 2.3978952727983707

@@ -63,7 +63,7 @@ TRADE_ROWS = table(
         "trade": [0, 1], "account": [3, 0], "phase": ["eval", "eval"], "side": [1, -1], "lots": [2, 1],
         "entry_step": [5, 9], "exit_step": [8, 9], "entry_ts": [100, 900], "exit_ts": [400, 900],
         "entry_tick_lots": [40_000, 20_000], "exit_tick_lots": [40_006, 20_001], "fees_cents": [900, 450],
-        "pnl_cents": [6_600, -1_700], "reason": ["policy", "phase_end"], "actions": ["a6>a3", "a1>a10"],
+        "pnl_cents": [6_600, -1_700], "reason": ["policy", "phase_end"], "actions": ["a6>a3", "a1>phase_end"],
     },
 )  # fmt: skip
 EQUITY_ROWS = table(
@@ -127,6 +127,8 @@ MUTATIONS: list[tuple[str, Callable[[pd.DataFrame], None], str]] = [
     ("trades", cell("side", 1, 0), "side"),
     ("trades", cell("reason", 1, "whim"), "reason"),
     ("trades", cell("actions", 0, "a2>a3"), "actions"),
+    ("trades", cell("actions", 0, "a6>trail"), "the exit is an action for a close by policy, else its reason"),
+    ("trades", cell("actions", 1, "a1>a10"), "the exit is an action for a close by policy, else its reason"),
     ("trades", cell("phase", 0, "test"), "phase"),
     ("equity", cell("account", 1, 0), "each account once a step"),
     ("equity", cell("step", 3, 9), "every account on every step"),

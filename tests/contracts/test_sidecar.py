@@ -1,4 +1,4 @@
-"""diag.jsonl is read strictly: each fault is named by line and leaf."""
+"""diag.jsonl is read strictly: a fault is named by line and leaf."""
 
 from __future__ import annotations
 
