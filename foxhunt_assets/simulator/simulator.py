@@ -132,9 +132,10 @@ class Simulator:
     ) -> StepOutcome:
         """Move every account one row and fill what is due on the book there.
 
-        actions: int64 [B], decided where the accounts stand; an illegal one counts as a2_hold. entry_signs: int8
-        [B, 3], stored with a unit this decision opens. step: a number, or a 0-d int64 tensor that a captured graph reads. phase_end: close everything on the next book. drain: the row
-        after the last evaluation step: no action, no time passes, everything closes on the book the accounts stand on.
+        actions: int64 [B], decided where the accounts stand; an illegal one counts as a2_hold. step: a number, or a
+        0-d int64 tensor that a captured graph reads anew. entry_signs: int8 [B, 3], stored with a unit this decision
+        opens. phase_end: close everything on the next book. drain: the row after the last evaluation step: no
+        action, no time passes, everything closes on the book the accounts stand on.
         """
         b, walk = self.buffers, self.walk
         anchor = walk.anchor.clone()

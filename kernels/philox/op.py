@@ -15,7 +15,7 @@ PURPOSES: dict[str, int] = {
 }  # fmt: skip
 
 
-def words(seed: int, purpose: str, step: int, rows: torch.Tensor, lanes: int) -> torch.Tensor:
+def words(seed: int, purpose: str, step: int | torch.Tensor, rows: torch.Tensor, lanes: int) -> torch.Tensor:
     """int64 tensor [len(rows), lanes] of uint32 draws; rows is an int64 tensor of row numbers."""
     device = rows.device
     lane = torch.arange(lanes, device=device, dtype=torch.int64)[None, :]
