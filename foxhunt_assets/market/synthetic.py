@@ -7,7 +7,7 @@ event, capture times a few hundred microseconds behind. Everything is called syn
 The market. A latent pressure z in {-1, 0, 1} holds for 10 to 60 s. It tilts the sizes of the four best levels,
 the adds and cancels that carry them there, and small trades, all towards its side. At exogenous times the mid
 moves by a half or a whole tick. The two settings differ in one number, the odds of its direction:
-- planted: up with probability 1/2 + 0.2 z, a drift of 0.3 ticks/s that lasts as long as z does. MEASURED
+- planted: up with probability 1/2 + z/4, a drift of about 0.4 ticks/s that lasts as long as z does.
 - martingale: a fair coin, independent of sizes, flow and z. The mid is a martingale in everything displayed,
   bounces included: the spread opens and closes by fair coins too, so a half-tick step says nothing of the next.
 
