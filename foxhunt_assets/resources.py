@@ -198,9 +198,7 @@ def step(context: Context, world: World) -> Iterator[None]:
     try:
         yield
     except FoxhuntError as error:
-        raise dg.Failure(
-            description=str(error), metadata={EXIT_CODE: error.exit_code}, allow_retries=False
-        ) from error
+        raise dg.Failure(description=str(error), metadata={EXIT_CODE: error.exit_code}, allow_retries=False) from error
 
 
 def partition_of(context: Context) -> str:

@@ -31,7 +31,9 @@ def determinism_assets(parts: Partitions) -> list[dg.AssetsDefinition]:
     first = parts.fold_keys[0]
 
     @dg.asset(
-        deps=[dg.AssetDep(name, partition_mapping=dg.SpecificPartitionsPartitionMapping([first])) for name in FOLD_INPUTS],
+        deps=[
+            dg.AssetDep(name, partition_mapping=dg.SpecificPartitionsPartitionMapping([first])) for name in FOLD_INPUTS
+        ],
         group_name=GROUP,
         kinds={"json"},
         pool=GPU_POOL,
@@ -39,9 +41,7 @@ def determinism_assets(parts: Partitions) -> list[dg.AssetsDefinition]:
         description="Whether two runs of one seed, in two fresh processes, agree on every bit the contract names; "
         "a PASS says what it covered.",
     )
-    def determinism_verdict(
-        context: dg.AssetExecutionContext, world: dg.ResourceParam[World]
-    ) -> dg.MaterializeResult:
+    def determinism_verdict(context: dg.AssetExecutionContext, world: dg.ResourceParam[World]) -> dg.MaterializeResult:
         with step(context, world):
             return make_verdict(context.instance, world, first)
 

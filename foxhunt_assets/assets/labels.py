@@ -36,9 +36,7 @@ def label_assets(parts: Partitions, horizons: Sequence[int]) -> list[dg.AssetsDe
         metadata=column_schema(label_columns(horizons)),
         description="Forward-return atom of every tape row and horizon; its sigma comes from the training rows alone.",
     )
-    def frd_labels(
-        context: dg.AssetExecutionContext, world: dg.ResourceParam[World]
-    ) -> dg.MaterializeResult:
+    def frd_labels(context: dg.AssetExecutionContext, world: dg.ResourceParam[World]) -> dg.MaterializeResult:
         with step(context, world):
             return make_labels(context, world, partition_of(context))
 
@@ -51,9 +49,7 @@ def label_assets(parts: Partitions, horizons: Sequence[int]) -> list[dg.AssetsDe
         metadata=column_schema(FEATURE_NORM),
         description="Mean and standard deviation of every feature over the training rows.",
     )
-    def feature_norm(
-        context: dg.AssetExecutionContext, world: dg.ResourceParam[World]
-    ) -> dg.MaterializeResult:
+    def feature_norm(context: dg.AssetExecutionContext, world: dg.ResourceParam[World]) -> dg.MaterializeResult:
         with step(context, world):
             return make_norm(context, world, partition_of(context))
 
@@ -93,7 +89,12 @@ def make_norm(context: dg.AssetExecutionContext, world: World, fold: str) -> dg.
 
 
 def _fit(
-    context: dg.AssetExecutionContext, world: World, fold: str, name: str, columns: Sequence[str], write: Write,
+    context: dg.AssetExecutionContext,
+    world: World,
+    fold: str,
+    name: str,
+    columns: Sequence[str],
+    write: Write,
     validate: Validate,
 ) -> tuple[Path, dict[str, Any]]:
     """Commit folds/<fold>/<name>, written from the fold's own tape; (folder, what the writer said)."""

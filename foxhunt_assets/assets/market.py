@@ -52,9 +52,7 @@ def market_assets(parts: Partitions) -> list[Any]:
         metadata=column_schema(SNAPSHOTS),
         description="The ten-level book on the snapshot clock and its segment table, decoded from one file.",
     )
-    def es_snapshots(
-        context: dg.AssetExecutionContext, world: dg.ResourceParam[World]
-    ) -> dg.MaterializeResult:
+    def es_snapshots(context: dg.AssetExecutionContext, world: dg.ResourceParam[World]) -> dg.MaterializeResult:
         with step(context, world):
             return make_snapshots(context, world, partition_of(context))
 
@@ -67,9 +65,7 @@ def market_assets(parts: Partitions) -> list[Any]:
         description="One walk-forward fold: the rows it trains, validates and tests on, purged; the files it used "
         "and those in quarantine.",
     )
-    def fold_spec(
-        context: dg.AssetExecutionContext, world: dg.ResourceParam[World]
-    ) -> dg.MaterializeResult:
+    def fold_spec(context: dg.AssetExecutionContext, world: dg.ResourceParam[World]) -> dg.MaterializeResult:
         with step(context, world):
             return make_fold_spec(context, world, partition_of(context))
 
@@ -157,9 +153,7 @@ def _book_picture(folder: Path, key: str) -> dg.MarkdownMetadataValue:
     return pictures.book((bid + ask) / 2, ask - bid, key)
 
 
-def usable_sources(
-    instance: dg.DagsterInstance, world: World
-) -> tuple[list[folds.SourceInfo], list[tuple[str, str]]]:
+def usable_sources(instance: dg.DagsterInstance, world: World) -> tuple[list[folds.SourceInfo], list[tuple[str, str]]]:
     """(sources whose checks passed, (key, reason) of the registered rest), in key order."""
     used: list[folds.SourceInfo] = []
     left_out: list[tuple[str, str]] = []

@@ -62,9 +62,7 @@ def make_check(rule: CheckRule, partitions_def: dg.PartitionsDefinition | None) 
     return check
 
 
-def judge(
-    rule: CheckRule, instance: dg.DagsterInstance, world: World, partition: str | None
-) -> dg.AssetCheckResult:
+def judge(rule: CheckRule, instance: dg.DagsterInstance, world: World, partition: str | None) -> dg.AssetCheckResult:
     """Look at what is current. A folder that is not what was materialised fails its check."""
     now = gates.current(instance, rule.asset, partition)
     found = _altered(now) or _find(rule, instance, world, now)

@@ -44,7 +44,7 @@ def rule_faults(train_dir: Path, eval_dir: Path | None, root: str) -> tuple[list
     results = diag_rules.run_rules(
         diag_columns(train_dir / "diag.jsonl"),
         diag_columns(eval_dir / "eval_diag.jsonl") if eval_dir else None,
-        _rule_config(eval_dir or train_dir, train_dir, root, summary["warmup"]["steps"] if summary else 0),
+        _rule_config(eval_dir or train_dir, train_dir, root),
         trades,
         summary,
     )
@@ -52,8 +52,9 @@ def rule_faults(train_dir: Path, eval_dir: Path | None, root: str) -> tuple[list
     return [f"{r.name}: {r.text}: {r.detail}" for r in diag_rules.failures(results)], ran
 
 
-def _rule_config(folder: Path, train_dir: Path, root: str, warmup_steps: int) -> diag_rules.RuleConfig:
-    config = TrainerConfig.from_json(storage.read_json(folder / "config.json"))
+def _rule_config(folder: Path, train_dir: Path, root: str) -> diag_rules.RuleConfig:
+    written = storage.read_json(folder / "config.json")
+    config = TrainerConfig.from_json({k: v for k, v in written.items() if k not in ("seed", "fold")})
     facts, fees = contract(root), config.env.fee_cents
     return diag_rules.RuleConfig(
         accounts=config.model.accounts,
@@ -65,7 +66,7 @@ def _rule_config(folder: Path, train_dir: Path, root: str, warmup_steps: int) ->
         tick_cents=facts.tick_cents,
         multiplier_cents=facts.multiplier_cents,
         fee_cents=fees[-1][1] if fees else facts.fee_cents[-1][1],
-        warmup_steps=warmup_steps,
+        warmup_steps=config.run.warmup_steps,
         n_features=len(FEATURES),
     )
 
@@ -109,7 +110,7 @@ def reconcile_faults(eval_dir: Path) -> list[str]:
     trades = pq.read_table(eval_dir / "trades.parquet", columns=["pnl_cents", "fees_cents"])
     equity = pq.read_table(eval_dir / "equity.parquet", columns=["step", "equity_cents"])
     last = equity.filter(pc.equal(equity["step"], pc.max(equity["step"])))
-    cum = diag_columns(eval_dir / "eval_diag.jsonl").get("realized_pnl_usd_cum")
+    cum = diag_columns(eval_dir / "eval_diag.jsonl")["trading.realized_pnl_usd_cum"]
     cents = int(np.sum(trades["pnl_cents"].to_numpy(), dtype=np.int64))
     fees = int(np.sum(trades["fees_cents"].to_numpy(), dtype=np.int64))
     rules = {
@@ -120,11 +121,8 @@ def reconcile_faults(eval_dir: Path) -> list[str]:
         f"{int(np.sum(last['equity_cents'].to_numpy(), dtype=np.int64))}": summary["total_pnl_cents"]
         == int(np.sum(last["equity_cents"].to_numpy(), dtype=np.int64)),
     }
-    if cum is None:
-        rules["eval_diag.jsonl has no realized_pnl_usd_cum to reconcile"] = False
-    else:
-        text = f"total_pnl_usd {summary['total_pnl_usd']}, the last realized_pnl_usd_cum is {float(cum[-1])}"
-        rules[text] = math.isclose(float(cum[-1]), summary["total_pnl_usd"], abs_tol=CENT)
+    text = f"total_pnl_usd {summary['total_pnl_usd']}, the last realized_pnl_usd_cum is {float(cum[-1])}"
+    rules[text] = math.isclose(float(cum[-1]), summary["total_pnl_usd"], abs_tol=CENT)
     return [text for text, fine in rules.items() if not fine]
 
 

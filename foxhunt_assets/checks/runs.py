@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import dagster as dg
 
 from foxhunt_assets import gates, storage
-from foxhunt_assets.checks import folders
+from foxhunt_assets.checks import folders, sql
 from foxhunt_assets.checks.factory import CheckRule, Found
+from foxhunt_assets.checks.models import config_model, sql_found
 from foxhunt_assets.contracts.diag import live_leaves
 from foxhunt_assets.gates import Current
 from foxhunt_assets.resources import World
@@ -57,6 +60,35 @@ def trades_contract(instance: dg.DagsterInstance, world: World, now: Current) ->
     return Found(folders.trade_faults(now.folder / "trades.parquet", world.settings.data.root))
 
 
+def train_sql(instance: dg.DagsterInstance, world: World, now: Current) -> Found:
+    return sql_found(train_models(world, now.folder), TRAIN_MODELS)
+
+
+def eval_sql(instance: dg.DagsterInstance, world: World, now: Current) -> Found:
+    train_dir = gates.current(instance, "diag", now.partition).folder
+    models = {
+        **train_models(world, train_dir),
+        "eval_diag": now.folder / "eval_diag.parquet",
+        "eval_trades": now.folder / "trades.parquet",
+        "equity": now.folder / "equity.parquet",
+        "eval_summary": now.folder / "eval_summary.json",
+    }
+    return sql_found(models, tuple(name for name in models if name not in TRAIN_MODELS))
+
+
+TRAIN_MODELS = ("diag", "trades", "train_summary")
+
+
+def train_models(world: World, folder: Path) -> dict[str, sql.Source]:
+    """The models of dbt_like_checks/ that a train folder gives."""
+    return {
+        "diag": folder / "diag.parquet",
+        "trades": folder / "trades.parquet",
+        "train_summary": folder / "train_summary.json",
+        "config": config_model(world),
+    }
+
+
 RULES = (
     CheckRule(
         "checkpoint", "checkpoint_contract", "Every tensor is finite; train_summary.json is what its contract says.",
@@ -66,6 +98,8 @@ RULES = (
         "diag", "diag_contract", "Every row holds the live leaves in type and bounds, and the rules between them hold.",
         diag_contract,
     ),
+    CheckRule("diag", "train_sql", "The rules of dbt_like_checks/ over diagnostics and trades of training.", train_sql,
+              also_reads=("train_trades", "checkpoint")),
     CheckRule("train_trades", "train_trades_contract", "Cents of every trade follow from its ticks and fees.",
               train_trades_contract),
     CheckRule(
@@ -82,6 +116,11 @@ RULES = (
     CheckRule(
         "eval_summary", "cents_reconcile", "Summary, trades, equity and diagnostics agree to the cent.",
         cents_reconcile, also_reads=("eval_diag", "trades"),
+    ),
+    CheckRule(
+        "eval_summary", "eval_sql",
+        "The rules of dbt_like_checks/ over the evaluation, and over what ties it to its training.", eval_sql,
+        also_reads=("diag", "eval_diag", "trades"),
     ),
     CheckRule("trades", "trades_contract", "Cents of every trade follow from its ticks and fees.", trades_contract),
 )  # fmt: skip
