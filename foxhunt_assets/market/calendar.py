@@ -12,6 +12,7 @@ printed in it proves the calendar wrong (see grid.py).
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
@@ -92,7 +93,9 @@ def _cmes(year: int) -> dict[date, time | None]:
     """Closing time of each weekday of a year by CMES; None: closed."""
     import exchange_calendars  # brings pandas: only decoding pays for it
 
-    calendar = exchange_calendars.get_calendar("CMES", start=f"{year}-01-01", end=f"{year}-12-31")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its own use of deprecated pandas, nothing a user can act on
+        calendar = exchange_calendars.get_calendar("CMES", start=f"{year}-01-01", end=f"{year}-12-31")
     early = set(calendar.early_closes.date)
     opened = set(calendar.sessions.date)
     days = (date(year, 1, 1) + timedelta(n) for n in range(366))

@@ -20,7 +20,18 @@ from foxhunt_assets.contracts.tables import SEGMENTS, SNAPSHOTS, arrow_schema
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.market import book, grid
 from foxhunt_assets.market.dbn import FLAG_NAMES, DbnReader, Header, read_header
-from foxhunt_assets.market.passes import ACTIONS, NOT_KEPT, Decoder
+from foxhunt_assets.market.passes import (
+    ACTIONS,
+    FLAG_COUNT,
+    NOT_KEPT,
+    R_ID,
+    R_RECORDS,
+    R_SLOT,
+    R_START,
+    SNAPSHOT_COUNT,
+    UNMAPPED_COUNT,
+    Decoder,
+)
 from foxhunt_assets.market.roll import FRONT_MONTH, Selection, is_spread, select
 from foxhunt_assets.market.snapshot_folder import SEGMENTS_NAME, SNAPSHOTS_NAME, content_hash, validate
 from foxhunt_assets.storage import file_sha256
@@ -83,7 +94,7 @@ def _write_all(
 
     def drain(ready: Iterator[None]) -> None:
         for _ in ready:
-            found.append(decoder.clock.rows.segments[: int(decoder.state["n_segments_out"])].copy())
+            found.append(decoder.state["segments"][: int(decoder.state["n_segments_out"])].copy())
             writer.write_batch(_batch(decoder, schema))
 
     for records in reader.batches():
@@ -110,16 +121,16 @@ def _write_all(
 
 def _batch(decoder: Decoder, schema: pa.Schema) -> pa.RecordBatch:
     """The rows of the output buffers as a batch that shares their memory: write it before the pass goes on."""
-    rows, n = decoder.clock.rows, int(decoder.state["n_out"])
+    clock, n = decoder.state, int(decoder.state["n_out"])
+    column = {
+        **dict(zip(grid.WIDE, clock["wide"], strict=True)),
+        **dict(zip(grid.NARROW, clock["narrow"], strict=True)),
+        **dict(zip(grid.OCTETS, clock["octets"], strict=True)),
+        **dict(zip(grid.PLANES, clock["levels"], strict=True)),
+    }
     ids = np.array([s.instrument_id for s in decoder.selection.slots], np.uint32)
-    flat = {
-        "ts_event": rows.ts_event, "ts_recv": rows.ts_recv, "ts": rows.ts, "source_row": rows.source_row,
-        "instrument_id": ids[rows.slot[:n]], "segment": rows.segment, "ofi": rows.ofi,
-        **dict(zip(("action", "side", "flags", "depth"), rows.last, strict=True)),
-        **dict(zip(("buy_lots", "sell_lots", "n_trades", "n_events", "low_bid_px", "high_ask_px"), rows.since, strict=True)),
-        **{f"{s}_{p}": rows.levels[i, j] for i, p in enumerate(("px", "sz", "ct")) for j, s in enumerate(("bid", "ask"))},
-    }  # fmt: skip
-    return pa.RecordBatch.from_arrays([_array(field.type, flat[field.name][:n]) for field in schema], schema=schema)
+    column["instrument_id"] = ids[column.pop("slot")[:n]]
+    return pa.RecordBatch.from_arrays([_array(field.type, column[field.name][:n]) for field in schema], schema=schema)
 
 
 def _array(kind: pa.DataType, values: np.ndarray) -> pa.Array:
@@ -157,24 +168,24 @@ def _report(header: Header, decoder: Decoder, selection: Selection, segments: pa
     st, counts, routes = decoder.state, decoder.counts, decoder.routes
     names = {(m.instrument_id, m.start_ns): m.symbol for m in header.mappings}
     records: dict[str, int] = {}
-    for instrument_id, start, n in zip(routes.ids, routes.start, routes.records, strict=True):
-        symbol = names[int(instrument_id), int(start)]
-        records[symbol] = records.get(symbol, 0) + int(n)
+    for instrument_id, start, n in routes[:, [R_ID, R_START, R_RECORDS]].tolist():
+        symbol = names[instrument_id, start]
+        records[symbol] = records.get(symbol, 0) + n
     whole = ("event_ends", "book_changes", "crossed", "crossed_in_session", "one_sided", "one_sided_in_session")
     lost = ("dropped_events", "dropped_trades", "suspect_events", "past_calendar_close")
     report = {name: int(st[name]) for name in (*whole, *lost)}
     return report | {
         "records": decoder.row,
         "records_by_symbol": {symbol: n for symbol, n in sorted(records.items()) if n},
-        "records_unmapped": int(counts.unmapped[0]),
+        "records_unmapped": int(counts[UNMAPPED_COUNT]),
         "records_spread": sum(n for symbol, n in records.items() if is_spread(symbol)),
-        "records_not_kept": int(routes.records[routes.slot == NOT_KEPT].sum()),
-        "records_snapshot": int(counts.snapshot[0]),
+        "records_not_kept": int(routes[routes[:, R_SLOT] == NOT_KEPT, R_RECORDS].sum()),
+        "records_snapshot": int(counts[SNAPSHOT_COUNT]),
         "events_other_month": int(st["other_month"]),
         "trades": int(st["trade_count"]),
         "trade_lots": int(st["trade_lots"]),
-        "actions": {a: int(counts.action[ord(a)]) for a in ACTIONS},
-        "flags": {name: int(counts.flag[bit.bit_length() - 1]) for bit, name in FLAG_NAMES.items()},
+        "actions": {a: int(counts[ord(a)]) for a in ACTIONS},
+        "flags": {name: int(counts[FLAG_COUNT + bit.bit_length() - 1]) for bit, name in FLAG_NAMES.items()},
         "ts_recv_inversions": int(st["inversions"]),
         "ts_event_undefined": int(st["undefined_ts_event"]),
         "order_errors": _order_errors(decoder),
@@ -189,17 +200,16 @@ def _report(header: Header, decoder: Decoder, selection: Selection, segments: pa
 
 def _order_errors(decoder: Decoder) -> dict[str, int]:
     """Records an order book could not take as they were; all 0 where the file opens with a whole book."""
-    errors = [0] * len(book.ORDER_ERRORS) if decoder.orders is None else decoder.orders.errors.tolist()
+    errors = [0] * len(book.ORDER_ERRORS) if decoder.orders is None else decoder.orders.marks["errors"][0].tolist()
     return dict(zip(book.ORDER_ERRORS, errors, strict=True))
 
 
 def _spans(decoder: Decoder) -> list[dict[str, Any]]:
     """First and last ts_recv of the events of each instrument that made rows: two files may not overlap in these."""
+    ends = decoder.state["slots"][: len(decoder.selection.slots), [grid.FIRST, grid.LAST]].tolist()
     return [
-        {"symbol": slot.symbol, "instrument_id": slot.instrument_id, "first": int(first), "last": int(last)}
-        for slot, first, last in zip(
-            decoder.selection.slots, decoder.clock.spans.first, decoder.clock.spans.last, strict=True
-        )
+        {"symbol": slot.symbol, "instrument_id": slot.instrument_id, "first": first, "last": last}
+        for slot, (first, last) in zip(decoder.selection.slots, ends, strict=True)
         if last >= 0
     ]
 
