@@ -8,9 +8,10 @@ martingale.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +29,8 @@ from kernels.philox import op as philox
 
 GATE_P = 0.05  # largest p-value that passes
 MIN_PERMUTATIONS = 199  # the least p-value is then 0.005
-_MAX_ACCOUNTS = 8_192  # simulated together: bounds memory, not the result
+MIN_ROLLOUTS = 30  # of the matched-marginal test, the original's number
+_MAX_ACCOUNTS = 2_048  # simulated together: bounds memory, not the result
 
 MakeSimulator = Callable[[int], Simulator]
 
@@ -77,30 +79,60 @@ def permutation_test(
     make_simulator(copies) is a fresh simulator of copies x B accounts: B chunks of the same market, copies times.
     An action that is illegal where a permutation puts it is ineffective. Permutation i is the order of Philox
     words (seed, "surrogate", step 2 i, account).
+
+    Accounts do not touch each other, so every sequence is walked once on every chunk, B x B walks in all, and a
+    permutation is a sum of B of them. The first permutation is walked whole as well; ContractBroken where an
+    account earns anything else.
     """
-    _check(actions, n_permutations)
+    _check(actions, n_permutations, MIN_PERMUTATIONS)
     accounts = torch.arange(actions.shape[1], device=actions.device)
+    orders = [_order(seed, i, accounts) for i in range(n_permutations)]
+    with _one_thread():
+        pnl = _pnl_by_chunk_and_sequence(actions, make_simulator)
+        walked = replay(make_simulator(1), actions[:, orders[0]])
+    wrong = torch.nonzero(walked != pnl[accounts, orders[0]])
+    if len(wrong):
+        i = int(wrong[0])
+        raise ContractBroken(
+            f"surrogates: account {i} earns {walked[i]} cents among others and {pnl[i, orders[0][i]]} alone; accounts "
+            "influence each other, and the gate cannot be computed from single walks"
+        )
+    cents = tuple(int(pnl[accounts, order].sum()) for order in orders)
+    return SurrogateResult("permutation", int(pnl.diagonal().sum()), cents)
 
-    def permuted(i: int) -> torch.Tensor:
-        keys = philox.words(seed, "surrogate", 2 * i, accounts, 1)[:, 0]
-        return actions[:, torch.argsort(keys, stable=True)]
 
-    return _test("permutation", actions, permuted, make_simulator, n_permutations)
+def _order(seed: int, i: int, accounts: torch.Tensor) -> torch.Tensor:
+    return torch.argsort(philox.words(seed, "surrogate", 2 * i, accounts, 1)[:, 0], stable=True)
+
+
+def _pnl_by_chunk_and_sequence(actions: torch.Tensor, make_simulator: MakeSimulator) -> torch.Tensor:
+    """int64 [B, B] cents: row i, column j is chunk i walked with the actions of account j."""
+    accounts = torch.arange(actions.shape[1], device=actions.device)
+    pnl = torch.empty(len(accounts), len(accounts), dtype=torch.int64, device=actions.device)
+    shifts = [(accounts + k) % len(accounts) for k in range(len(accounts))]
+    for together in _batches(shifts, len(accounts)):
+        earned = replay(make_simulator(len(together)), torch.cat([actions[:, j] for j in together], dim=1))
+        for j, cents in zip(together, earned.view(len(together), -1)):
+            pnl[accounts, j] = cents
+    return pnl
 
 
 def matched_marginal_test(
     actions: torch.Tensor, make_simulator: MakeSimulator, n_rollouts: int, seed: int
 ) -> SurrogateResult:
     """Every action drawn independently from the histogram of all of them; Philox step 2 i + 1. Not a gate."""
-    _check(actions, n_rollouts)
+    _check(actions, n_rollouts, MIN_ROLLOUTS)
     pool = actions.flatten().sort().values
     accounts = torch.arange(actions.shape[1], device=actions.device)
-
-    def drawn(i: int) -> torch.Tensor:
-        words = philox.words(seed, "surrogate", 2 * i + 1, accounts, actions.shape[0])
-        return pool[(words * pool.numel()) >> 32].T
-
-    return _test("matched_marginal", actions, drawn, make_simulator, n_rollouts)
+    cents: list[int] = []
+    with _one_thread():
+        trained = int(replay(make_simulator(1), actions).sum())
+        for together in _batches(range(n_rollouts), len(accounts)):
+            drawn = [philox.words(seed, "surrogate", 2 * i + 1, accounts, len(actions)) for i in together]
+            rollouts = torch.cat([pool[(words * pool.numel()) >> 32].T for words in drawn], dim=1)
+            earned = replay(make_simulator(len(together)), rollouts)
+            cents += [int(x) for x in earned.view(len(together), -1).sum(1)]
+    return SurrogateResult("matched_marginal", trained, tuple(cents))
 
 
 def recorded_actions(equity: pa.Table) -> torch.Tensor:
@@ -166,28 +198,32 @@ class _CopiedWalk(EvalWalk):
         self._first, self._last = self._first.repeat(copies), self._last.repeat(copies)
 
 
-def _test(
-    scheme: Literal["permutation", "matched_marginal"],
-    actions: torch.Tensor,
-    surrogate: Callable[[int], torch.Tensor],
-    make_simulator: MakeSimulator,
-    n: int,
-) -> SurrogateResult:
-    trained = int(replay(make_simulator(1), actions).sum())
-    cents: list[int] = []
-    together = max(1, _MAX_ACCOUNTS // actions.shape[1])
-    for start in range(0, n, together):
-        batch = [surrogate(i) for i in range(start, min(n, start + together))]
-        pnl = replay(make_simulator(len(batch)), torch.cat(batch, dim=1))
-        cents += [int(x) for x in pnl.view(len(batch), -1).sum(1)]
-    return SurrogateResult(scheme, trained, tuple(cents))
+_T = TypeVar("_T")
 
 
-def _check(actions: torch.Tensor, n: int) -> None:
+def _batches(copies: Sequence[_T], accounts: int) -> Iterator[Sequence[_T]]:
+    """Copies to simulate together, `accounts` accounts each."""
+    size = max(1, _MAX_ACCOUNTS // accounts)
+    for start in range(0, len(copies), size):
+        yield copies[start : start + size]
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """A step is some 500 operations on small tensors: threads would wait for each other longer than they work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _check(actions: torch.Tensor, n: int, least: int) -> None:
     if actions.ndim != 2 or actions.dtype != torch.int64 or not actions.numel():
         raise BadInput(f"surrogates: {actions.dtype} {tuple(actions.shape)} actions; int64 [steps, accounts] is needed")
-    if n < MIN_PERMUTATIONS:
-        raise BadInput(f"surrogates: {n} are too few to reject anything soundly; use {MIN_PERMUTATIONS} or more")
+    if n < least:
+        raise BadInput(f"surrogates: {n} are too few to reject anything soundly; use {least} or more")
 
 
 def _allocate(spec: BufferSpec, device: torch.device) -> torch.Tensor:

@@ -126,43 +126,67 @@ class Recorder:
 def run(test, actions, n=199, seed=5):
     seen = []
     result = test(actions, lambda copies: Recorder(copies, actions.shape[1], seen), n, seed)
-    return result, seen[0], torch.cat(seen[1:], dim=1)
+    return result, torch.cat(seen, dim=1)
 
 
-def test_whole_sequences_are_permuted_and_every_one_is_used_once():
-    actions = torch.from_numpy(np.random.default_rng(0).integers(0, 11, (7, 4)))
-    _, first, rest = run(surrogate.permutation_test, actions)
-    assert torch.equal(first, actions)
-    columns = sorted(tuple(c.tolist()) for c in actions.T)
-    arrangements = set()
-    for copy in rest.view(7, 199, 4).unbind(1):
-        assert sorted(tuple(c.tolist()) for c in copy.T) == columns
-        arrangements.add(tuple(copy.T.flatten().tolist()))
-    assert len(arrangements) == len(list(itertools.permutations(range(4))))  # 199 draws reach all 24
+def test_a_permutation_earns_what_walking_it_whole_earns():
+    mid = 20_000 + np.cumsum(np.random.default_rng(3).integers(-2, 3, WINDOW + N * B + 3))
+    actions = torch.from_numpy(np.random.default_rng(4).integers(0, N_ACTIONS, (N, B)))
+    result = surrogate.permutation_test(actions, maker(mid), 199, seed=11)
+    for i in (0, 1, 77, 198):
+        order = surrogate._order(11, i, torch.arange(B))
+        assert sorted(order.tolist()) == list(range(B))
+        assert surrogate.replay(maker(mid)(1), actions[:, order]).sum().item() == result.surrogate_cents[i]
+    assert len(set(result.surrogate_cents)) > 50
+
+
+def test_permutations_reach_every_arrangement():
+    orders = {tuple(surrogate._order(5, i, torch.arange(4)).tolist()) for i in range(199)}
+    assert orders == set(itertools.permutations(range(4)))
+
+
+class Coupled(Recorder):
+    """Accounts that share something: an account earns what its neighbour did."""
+
+    def step(self, actions, step, signs, phase_end, drain=False):
+        return super().step(actions.roll(1), step, signs, phase_end, drain)
+
+
+def test_accounts_that_touch_each_other_are_noticed():
+    # Shifts by one account keep neighbours together, a random order does not.
+    actions = torch.from_numpy(np.random.default_rng(0).integers(0, 6, (40, 6)))
+    with pytest.raises(ContractBroken, match="accounts influence each other"):
+        surrogate.permutation_test(actions, lambda copies: Coupled(copies, 6, []), 199, seed=5)
 
 
 def test_p_value_by_hand():
     actions = torch.arange(9)[None, :].repeat(3, 1)  # account i always does i: the best arrangement, and the only one
-    result, _, _ = run(surrogate.permutation_test, actions)
+    result, _ = run(surrogate.permutation_test, actions)
     assert (result.trained_cents, result.exceed, result.p_value) == (27, 0, 1 / 200)
     assert result.passed and result.to_json()["n"] == 199
-    one_account, _, _ = run(surrogate.permutation_test, actions[:, :1])
-    assert one_account.p_value == 1.0  # nothing to permute: nothing to claim
+    assert run(surrogate.permutation_test, actions[:, :1])[0].p_value == 1.0  # nothing to permute: nothing to claim
 
 
 def test_batches_do_not_change_the_result(monkeypatch):
     actions = torch.from_numpy(np.random.default_rng(0).integers(0, 6, (7, 6)))
-    whole, _, _ = run(surrogate.permutation_test, actions)
+    whole = [run(test, actions)[0] for test in (surrogate.permutation_test, surrogate.matched_marginal_test)]
     monkeypatch.setattr(surrogate, "_MAX_ACCOUNTS", 30)
-    assert run(surrogate.permutation_test, actions)[0] == whole
-    assert run(surrogate.permutation_test, actions, seed=6)[0] != whole
+    assert [run(t, actions)[0] for t in (surrogate.permutation_test, surrogate.matched_marginal_test)] == whole
+    assert run(surrogate.permutation_test, actions, seed=6)[0] != whole[0]
+
+
+def test_the_number_of_threads_is_left_as_it_was():
+    before = torch.get_num_threads()
+    run(surrogate.permutation_test, torch.zeros(2, 2, dtype=torch.int64))
+    assert torch.get_num_threads() == before
 
 
 def test_matched_marginals_keep_the_histogram_and_not_the_sequences():
     actions = torch.full((40, 5), 2)
     actions[:10] = 7
-    _, first, rest = run(surrogate.matched_marginal_test, actions)
-    assert torch.equal(first, actions)
+    result, seen = run(surrogate.matched_marginal_test, actions)
+    assert torch.equal(seen[:, :5], actions) and len(result.surrogate_cents) == 199
+    rest = seen[:, 5:]
     assert set(rest.unique().tolist()) == {2, 7}
     share = (rest == 7).double().mean().item()
     assert abs(share - 0.25) < 4 * (0.25 * 0.75 / rest.numel()) ** 0.5
@@ -192,5 +216,7 @@ def test_actions_are_read_back_without_the_drain_row():
 def test_too_few_surrogates_are_refused():
     with pytest.raises(BadInput, match="199 or more"):
         surrogate.permutation_test(follow_trend(), maker(zigzag()), 30, seed=0)
+    with pytest.raises(BadInput, match="30 or more"):
+        surrogate.matched_marginal_test(follow_trend(), maker(zigzag()), 29, seed=0)
     with pytest.raises(BadInput, match="int64"):
         surrogate.permutation_test(follow_trend().int(), maker(zigzag()), 199, seed=0)
