@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from foxhunt_assets.errors import BadInput
+
+MAX_UNITS = 4  # unit slots that the diagnostics contract has leaves for
+
 
 @dataclass(frozen=True)
 class EnvConfig:
@@ -12,6 +16,7 @@ class EnvConfig:
     start_equity_cents: equity an episode starts with; at 0 the account is blown. max_units: pyramid cap, 1 to 4.
     initial_r_ticks: R of a new unit; its trail starts at trail_initial_mult x R, bounded by trail_min and trail_max.
     fee_cents: ((first trade date, cents a side), ...) overriding the contract facts; empty: the facts.
+    BadInput names a value that cannot be simulated.
     """
 
     latency_steps: int = 1
@@ -28,3 +33,24 @@ class EnvConfig:
     trail_min_ticks: int = 2
     trail_max_ticks: int = 40
     fee_cents: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        rules = {
+            "latency_steps must be 1 or more: an order never fills on the book it was decided on": self.latency_steps
+            >= 1,
+            "min_hold_steps must be 0 or more": self.min_hold_steps >= 0,
+            "episode_length must be 1 or more": self.episode_length >= 1,
+            "start_equity_cents must be positive": self.start_equity_cents > 0,
+            f"max_units must be 1 to {MAX_UNITS}": 1 <= self.max_units <= MAX_UNITS,
+            "lots_small and lots_large must be 1 or more": min(self.lots_small, self.lots_large) >= 1,
+            "initial_r_ticks must be 1 or more": self.initial_r_ticks >= 1,
+            "trail_min_ticks must be 1 or more and not over trail_max_ticks": 1
+            <= self.trail_min_ticks
+            <= self.trail_max_ticks,
+            "trail_tighten must lie in (0, 1], trail_loosen be 1 or more": 0 < self.trail_tighten <= 1
+            and self.trail_loosen >= 1,
+            "trail_initial_mult must be positive": self.trail_initial_mult > 0,
+        }
+        for text, fine in rules.items():
+            if not fine:
+                raise BadInput(f"configuration: env.{text}")

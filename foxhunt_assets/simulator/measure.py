@@ -17,13 +17,12 @@ from foxhunt_assets.contracts.buffers import BufferSpec
 from foxhunt_assets.contracts.diag import leaves as contract_leaves
 from foxhunt_assets.contracts.tables import ABSENT_PX
 from foxhunt_assets.simulator.actions import LARGE_ENTRIES
-from foxhunt_assets.simulator.config import EnvConfig
+from foxhunt_assets.simulator.config import MAX_UNITS, EnvConfig
 from foxhunt_assets.simulator.market_view import MarketView
 from foxhunt_assets.simulator.simulator import Simulator, StepOutcome
 from foxhunt_assets.simulator.state import N_HORIZONS, Buffers, Units, load_units
 from foxhunt_assets.simulator.units import REASONS, TRADE_FIELDS
 
-UNIT_SLOTS = 4  # unit slots of the contract; a lower cap leaves the last ones empty
 SIZE_CLASSES = ("quarter", "half", "full")
 DEPTHS = (1, 2, 3, 5, 10)
 IMBALANCE_DEPTHS = (1, 5, 10)
@@ -48,7 +47,7 @@ ROW_INTS: tuple[str, ...] = (
     "flat_steps_max", "hold_steps", "units", "units_max", "full_stack", "closed_singly", "tightened", "loosened",
     "trail_closes", "orders", "policy_orders", "fills", "fill_lots", "buy_lots", "rejected", "levels_max",
     "slippage_half_ticks", "fees", "touch_fills", "lag_ns", "two_sided", "spread", "spread_max",
-    *(f"unit{u + 1}_{what}" for u in range(UNIT_SLOTS) for what in ("active", "lots", "age")),
+    *(f"unit{u + 1}_{what}" for u in range(MAX_UNITS) for what in ("active", "lots", "age")),
     *(f"{side}_depth_l{d}" for side in ("bid", "ask") for d in DEPTHS),
 )  # fmt: skip
 
@@ -237,7 +236,7 @@ def _unit_row(env: EnvConfig, b: Buffers) -> Row:
         "open_r": _open_r(units, b).sum(),
     }
     age = torch.where(open_, b["acct_step"] - 1 - units.entry_step, 0)
-    for u in range(UNIT_SLOTS):
+    for u in range(MAX_UNITS):
         there = u < env.max_units
         row[f"unit{u + 1}_active"] = open_[:, u].sum() if there else torch.zeros_like(row["units"])
         row[f"unit{u + 1}_lots"] = units.lots[:, u].sum() if there else torch.zeros_like(row["units"])
@@ -352,7 +351,7 @@ def _unit_leaves(
         "trail.fired_step": i["trail_closes"],
         "trail.fired_pnl_usd_cum": t["trail_pnl"] / 100,
     }
-    for u in range(1, UNIT_SLOTS + 1):
+    for u in range(1, MAX_UNITS + 1):
         active = i[f"unit{u}_active"]
         out[f"pyramid.unit{u}.active_frac"] = active / accounts
         out[f"pyramid.unit{u}.lots_mean"] = _over(i[f"unit{u}_lots"], active)

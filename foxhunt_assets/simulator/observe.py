@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from foxhunt_assets.simulator.config import EnvConfig
+from foxhunt_assets.simulator.config import MAX_UNITS, EnvConfig
 from foxhunt_assets.simulator.legal import hold_left
 from foxhunt_assets.simulator.state import Buffers, load_units
 from foxhunt_assets.simulator.units import stop_px
 
-_UNIT_SLOTS = 4
 _STREAK_SCALE = 5.0  # losses in a row that the risk layer takes for a bad streak
 
 
@@ -41,7 +40,7 @@ ACCOUNT_FEATURES: tuple[AccountFeature, ...] = (
     AccountFeature("loss_streak", "closes", lambda env: _STREAK_SCALE),
     AccountFeature("cooldown", "steps", lambda env: env.episode_length),
     AccountFeature("min_hold_left", "steps", lambda env: max(env.min_hold_steps, 1)),
-    AccountFeature("unit_cap", "count", lambda env: _UNIT_SLOTS),
+    AccountFeature("unit_cap", "count", lambda env: MAX_UNITS),
     AccountFeature("time_to_flat", "steps", lambda env: env.episode_length),
 )
 
