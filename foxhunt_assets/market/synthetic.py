@@ -7,9 +7,15 @@ event, capture times a few hundred microseconds behind. Everything is called syn
 The market. A latent pressure z in {-1, 0, 1} holds for 10 to 60 s. It tilts the sizes of the four best levels,
 the adds and cancels that carry them there, and small trades, all towards its side. At exogenous times the mid
 moves by a half or a whole tick. The two settings differ in one number, the odds of its direction:
-- planted: up with probability 1/2 + z/4, a drift of about 0.4 ticks/s that lasts as long as z does.
+- planted: up with probability 1/2 + z/4, a drift of about 0.4 ticks/s that lasts as long as z does. Over five
+  seeds of 4 x 60 minutes on 250 ms rows, the mid 60 rows (15 s) on correlates 0.28 with the touch size imbalance,
+  0.18 with touch order flow, and 0.39 out of sample with a ridge forecast from all features (0.36 to 0.41; standard
+  deviation of the move 6.1 ticks). The trader in the tests (one row of latency, a tick of spread, 225 cents a
+  side) nets a little over four ticks a round trip of 20 seconds or so.
 - martingale: a fair coin, independent of sizes, flow and z. The mid is a martingale in everything displayed,
   bounces included: the spread opens and closes by fair coins too, so a half-tick step says nothing of the next.
+  Over 341,246 moves of 40 seeds the direction is 1.0, 1.2 and 0.8 standard errors from independence of nothing, of
+  the touch imbalance before it, and of the move before it.
 
 Numbers are drawn with numpy's PCG64, keyed by (seed, session): its raw stream is fixed by numpy, and the market
 uses only integers, +, -, *, / and comparisons of doubles, so the records are the same on every machine. The file's
@@ -152,7 +158,7 @@ def _write_session(
         file.write(_metadata(openings))
         for opening in openings:
             for records in _session(market, opening, draws, edge, events_per_second):
-                file.write(records.tobytes())
+                file.write(records.data)
                 written += len(records)
     return written
 

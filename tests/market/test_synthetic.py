@@ -11,8 +11,9 @@ import databento
 import numpy as np
 import pytest
 
+from foxhunt_assets.contracts.instruments import contract
 from foxhunt_assets.errors import BadInput
-from foxhunt_assets.market import features, synthetic
+from foxhunt_assets.market import features, folds, labels, norm, snapshots, synthetic, tape
 from foxhunt_assets.market.synthetic import write_files
 from tests.market.grid_by_hand import TICK, UNDEF, columns, records
 
@@ -284,3 +285,28 @@ def test_a_trader_with_latency_and_fees_earns_on_the_planted_edge_alone(sessions
         assert len(gains) > 100 and mean > 2 and mean > SIGMAS * error
     else:
         assert mean < SIGMAS * error
+
+
+def test_the_decoder_sees_the_same_market(market, tmp_path):
+    """File to rows, fold, labels and scaling through the project's own decoder, against the rows made by hand."""
+    path, _ = market
+    snapshots.decode(path, tmp_path, contract("ES"), 250)
+    snapshots.validate(tmp_path)
+    by_hand = columns(path)
+    info = folds.source_info("es-planted-synthetic", tmp_path)
+    assert len(info.segments) == 1 and info.segments[0].symbol == "ESM4" and info.segments[0].trade_date == "2024-04-01"
+    names = [*features.COLUMNS, "segment"]
+    read = tape.read_columns([folds.TapeSource("k", 0, info.n_rows, "")], lambda key: tmp_path, names)
+    start = int(np.searchsorted(read["ts"].numpy(), by_hand["ts"][0].item()))
+    n = min(info.n_rows - start, len(by_hand["ts"]))
+    assert n > 2_390
+    for name in features.COLUMNS:
+        # the first row by hand also counts the opening, which the decoder may count into a row of its own
+        a, b = read[name][start + 1 : start + n], by_hand[name][1:n]
+        assert np.array_equal(a if name != "ofi" else a[:, 0], b if name != "ofi" else b[:, 0]), name
+    spec = folds.make_fold(0, 1, [info], root="ES", grid_ms=250, window=32, latency_steps=1, horizons=(4, 60))
+    assert spec.synthetic
+    tensors = tape.read_columns(spec.sources, lambda key: tmp_path, features.COLUMNS)
+    report = labels.write_labels(spec, tensors, tmp_path)
+    assert 0.3 < report["sigma_step"] < 0.6 and min(report["counts"]["h60"][1:]) > 0
+    assert norm.write_norm(spec, tensors, tmp_path)["constant"] == []
