@@ -13,6 +13,7 @@ from foxhunt_assets.assets.evaluation import evaluation_assets
 from foxhunt_assets.assets.labels import label_assets
 from foxhunt_assets.assets.market import market_assets
 from foxhunt_assets.assets.training import training_assets
+from foxhunt_assets.assets.verdicts import verdict_assets
 from foxhunt_assets.checks import checks_of
 from foxhunt_assets.partitions import Partitions, partitions
 from foxhunt_assets.settings import Settings, load
@@ -48,5 +49,6 @@ def all_assets(parts: Partitions, world: resources.World) -> list[Any]:
         *label_assets(parts, world.config.labels.horizons),
         *training_assets(parts),
         *evaluation_assets(parts),
+        *verdict_assets(parts),
         *determinism_assets(parts),
     ]

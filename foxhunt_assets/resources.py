@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+from dagster._core.errors import DagsterPipesExecutionError
 
 from foxhunt_assets import storage
 from foxhunt_assets.contracts.instruments import ContractFacts, contract
@@ -159,7 +160,7 @@ class TrainerLauncher:
                 command=[*self._command, spec.kind, str(orders)],
                 env={"FOXHUNT_HOME": str(world.settings.home)},
             ).get_results(implicit_materializations=False)
-        except dg.DagsterError as error:
+        except DagsterPipesExecutionError as error:
             raise dg.Failure(
                 description=f"{spec.kind} {spec.fold} seed {spec.seed}: {error}; {_where(spec)}",
                 metadata={"orders": dg.MetadataValue.path(str(orders))},

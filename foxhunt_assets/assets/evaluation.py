@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from foxhunt_assets import gates, storage
 from foxhunt_assets.assets import pictures
 from foxhunt_assets.assets.metadata import column_schema
-from foxhunt_assets.assets.training import fold_inputs, make_spec, outputs, run_specs
+from foxhunt_assets.assets.training import committed, fold_inputs, make_spec, outputs, run_specs
 from foxhunt_assets.contracts.sameness import EVAL_RUN
 from foxhunt_assets.contracts.tables import TRADES
 from foxhunt_assets.errors import BadInput
@@ -66,8 +66,7 @@ def run_evaluation(
     """Evaluate the current training of one fold and seed; every output, or an error."""
     spec = evaluation_spec(context.instance, world, key)
     launcher.run(context, world, spec)
-    folder = Path(spec.out)
-    storage.verify(folder)
+    folder = committed(spec.out, [*ARTEFACTS.values(), "equity.parquet"])
     summary = storage.read_json(folder / "eval_summary.json")
     values = {
         "eval_diag": {"dagster/row_count": summary["n_steps"] + 1},

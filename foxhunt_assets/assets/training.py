@@ -82,8 +82,7 @@ def run_training(
     fold, seed = split_run_key(key)
     spec = training_spec(context.instance, world, fold, seed)
     launcher.run(context, world, spec)
-    folder = Path(spec.out)
-    storage.verify(folder)
+    folder = committed(spec.out, [*ARTEFACTS.values(), "train_summary.json"])
     summary = storage.read_json(folder / "train_summary.json")
     if summary["completed_clean"] is not True:
         raise ContractBroken(f"{folder}: train_summary.json does not say completed_clean; train again")
@@ -101,6 +100,15 @@ def run_training(
         },
     }
     return outputs(world, folder, TRAIN_RUN, ARTEFACTS, summary, values)
+
+
+def committed(out: str, files: Sequence[str]) -> Path:
+    """The run folder, proved to be what was committed and to hold every file an output needs."""
+    folder = Path(out)
+    missing = [name for name in files if name not in storage.verify(folder)["files"]]
+    if missing:
+        raise ContractBroken(f"{folder}: {missing[0]} was not written; remove the folder and run it again")
+    return folder
 
 
 def outputs(

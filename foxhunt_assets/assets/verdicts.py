@@ -1,0 +1,162 @@
+"""What is concluded from evaluations: tier1_5_verdict and eval_report of one fold and seed, policy_quality of all."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow.parquet as pq
+
+from foxhunt_assets import gates, storage
+from foxhunt_assets.assets.metadata import folder_metadata
+from foxhunt_assets.assets.versions import json_sha256
+from foxhunt_assets.contracts.diag import flatten
+from foxhunt_assets.errors import FoxhuntError
+from foxhunt_assets.evaluation import surrogate, verdicts
+from foxhunt_assets.partitions import Partitions, split_run_key
+from foxhunt_assets.resources import World, partition_of, step
+from foxhunt_assets.simulator.walk import session_end_rows
+from foxhunt_assets.trainer.config import TrainerConfig
+from foxhunt_assets.trainer.tape import load_tape
+
+GROUP = "verdicts"
+VERDICT_FILE, QUALITY_FILE = "verdict.json", "policy_quality.json"
+
+
+def verdict_assets(parts: Partitions) -> list[dg.AssetsDefinition]:
+    """tier1_5_verdict, policy_quality."""
+
+    @dg.asset(
+        partitions_def=parts.runs,
+        deps=["eval_summary", "eval_diag", "trades"],
+        group_name=GROUP,
+        kinds={"json"},
+        description="May this evaluation be believed: do four routes to its dollars agree, does it earn after fees, "
+        "does the reward line up, and does it beat its own actions on the wrong stretches of market.",
+    )
+    def tier1_5_verdict(context: dg.AssetExecutionContext, world: dg.ResourceParam[World]) -> dg.MaterializeResult:
+        with step(context, world):
+            return make_tier(context.instance, world, partition_of(context))
+
+    @dg.asset(
+        deps=[
+            dg.AssetDep("eval_summary", partition_mapping=dg.AllPartitionMapping()),
+            dg.AssetDep("tier1_5_verdict", partition_mapping=dg.AllPartitionMapping()),
+        ],
+        group_name=GROUP,
+        kinds={"json"},
+        description="All folds and seeds together; names those that are missing, and is INCOMPLETE while one is.",
+    )
+    def policy_quality(context: dg.AssetExecutionContext, world: dg.ResourceParam[World]) -> dg.MaterializeResult:
+        with step(context, world):
+            return make_quality(context.instance, world, parts)
+
+    return [tier1_5_verdict, policy_quality]
+
+
+def make_tier(instance: dg.DagsterInstance, world: World, key: str) -> dg.MaterializeResult:
+    """Judge the current evaluation of one fold and seed and commit <run>/verdict-<eval id>."""
+    evaluated = gates.require(instance, "eval_summary", key)
+    for name in ("eval_diag", "trades"):
+        gates.require(instance, name, key)
+    summary = storage.read_json(evaluated.folder / "eval_summary.json")
+    gate, marginal = surrogates(world, evaluated.folder, summary)
+    verdict = verdicts.tier1_5_verdict(
+        diag_rows(evaluated.folder / "eval_diag.parquet"),
+        summary,
+        pq.read_table(evaluated.folder / "trades.parquet"),
+        gate,
+        marginal,
+    )
+    folder = evaluated.folder.parent / f"verdict-{summary['eval_id']}"
+    _commit(world, folder, VERDICT_FILE, verdict, {"eval_summary": evaluated.data_version})
+    values = {
+        "verdict": verdict["verdict"],
+        "p_value": gate.p_value,
+        "permutations": len(gate.surrogate_cents),
+        "total_pnl_usd": summary["total_pnl_usd"],
+        "reasons": verdict["reasons"],
+        "signals": verdict["signals"],
+        "synthetic": summary["synthetic"],
+    }
+    return _result(world, folder, verdict, values)
+
+
+def surrogates(
+    world: World, eval_dir: Path, summary: Mapping[str, Any]
+) -> tuple[surrogate.SurrogateResult, surrogate.SurrogateResult]:
+    """(permutation test, matched-marginal test) of the actions an evaluation recorded, on the market it walked."""
+    written = storage.read_json(eval_dir / "config.json")
+    config = TrainerConfig.from_json({k: v for k, v in written.items() if k not in ("seed", "fold")})
+    fold_dir = world.layout.fold(summary["fold"])
+    tape = load_tape(fold_dir, _Folders(world), config, "cpu")
+    ends = session_end_rows(tape.market.rows, [(s.row_end, s.ended_by) for s in tape.spec.segments])
+    make = surrogate.simulators_of(
+        config.env, tape.market, tape.spec.test, ends, summary["accounts"], summary["n_steps"], config.model.window
+    )
+    actions = surrogate.recorded_actions(pq.read_table(eval_dir / "equity.parquet"))
+    seed = int(summary["seed"])
+    return (
+        surrogate.permutation_test(actions, make, surrogate.MIN_PERMUTATIONS, seed),
+        surrogate.matched_marginal_test(actions, make, surrogate.MIN_ROLLOUTS, seed),
+    )
+
+
+class _Folders(dict[str, str]):
+    """Source key -> snapshots folder, for whichever keys a fold names."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._layout = world.layout
+
+    def __missing__(self, key: str) -> str:
+        return str(self._layout.snapshots(key))
+
+
+def diag_rows(path: Path) -> list[dict[str, Any]]:
+    """Flat leaves of every row, from the Parquet form of a diagnostics file."""
+    return [flatten(row) for row in pq.read_table(path).to_pylist()]
+
+
+def make_quality(instance: dg.DagsterInstance, world: World, parts: Partitions) -> dg.MaterializeResult:
+    """Put together what is there; a fold and seed whose verdict is not of its current evaluation is missing."""
+    judged: dict[tuple[str, int], dict[str, Any]] = {}
+    summaries: dict[tuple[str, int], dict[str, Any]] = {}
+    left_out: dict[str, str] = {}
+    inputs: dict[str, str] = {}
+    for key in parts.run_keys:
+        try:
+            evaluated = gates.require(instance, "eval_summary", key)
+            verdict_now = gates.require(instance, "tier1_5_verdict", key)
+        except FoxhuntError as error:
+            left_out[key] = str(error)
+            continue
+        summary = storage.read_json(evaluated.folder / "eval_summary.json")
+        verdict = storage.read_json(verdict_now.folder / VERDICT_FILE)
+        if verdict["eval_id"] != summary["eval_id"]:
+            left_out[key] = "its verdict is of another evaluation; materialise tier1_5_verdict again"
+            continue
+        judged[split_run_key(key)], summaries[split_run_key(key)] = verdict, summary
+        inputs[key] = verdict_now.data_version
+    quality = verdicts.policy_quality(judged, summaries, [split_run_key(key) for key in parts.run_keys])
+    folder = world.verdicts / "policy_quality"
+    _commit(world, folder, QUALITY_FILE, {**quality, "left_out": left_out}, inputs)
+    values = {name: value for name, value in quality.items() if name != "runs"}
+    return _result(world, folder, quality, {**values, "left_out": left_out, "runs": quality["runs"][:50]})
+
+
+def _commit(world: World, folder: Path, name: str, body: dict[str, Any], inputs: Mapping[str, str]) -> None:
+    storage.build_folder(
+        folder,
+        lambda out: storage.write_json(out / name, body),
+        lambda out: None,  # a verdict of any kind is a result
+        world.layout.quarantine,
+        {"asset": folder.name, "inputs": dict(inputs)},
+        replace=True,
+    )
+
+
+def _result(world: World, folder: Path, body: Any, values: dict[str, Any]) -> dg.MaterializeResult:
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(json_sha256(body)), metadata=folder_metadata(world, folder, values)
+    )
