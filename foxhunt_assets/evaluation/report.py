@@ -40,7 +40,7 @@ def equity_picture(record: TrackRecord, title: str, synthetic: bool, dpi: int = 
         for row, _ in starts:
             axes.axvline(row, color="grey", linewidth=0.6, linestyle=":")
     for row, date in starts[:: max(1, len(starts) // 8)]:
-        upper.annotate(date, (row, 1.0), xycoords=("data", "axes fraction"), fontsize=7, rotation=90, va="top")
+        upper.annotate(date, (row, 0.02), xycoords=("data", "axes fraction"), fontsize=7, rotation=90, va="bottom")
     upper.set_ylabel("equity, USD")
     lower.set_ylabel("drawdown, USD")
     lower.set_xlabel("rows in market time, accounts laid end to end")

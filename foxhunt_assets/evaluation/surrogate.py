@@ -66,8 +66,8 @@ class SurrogateResult:
             "p_value": self.p_value,
             "passed": self.passed,
             "trained_pnl_usd": self.trained_cents / 100,
-            "surrogate_mean_usd": float(cents.mean()) / 100,
-            "surrogate_p95_usd": float(np.quantile(cents, 0.95)) / 100,
+            "surrogate_mean_usd": round(float(cents.mean()) / 100, 2),
+            "surrogate_p95_usd": round(float(np.quantile(cents, 0.95)) / 100, 2),
         }
 
 

@@ -1,6 +1,6 @@
 """Writes a run folder as a trainer would, in a second and with no training; as a script it is a twin's arm.
 
-fake_run.py FOLDER PHASE [--fault NAME] [--env-seed]: PHASE is train or evaluate.
+fake_run.py FOLDER PHASE [--fault NAME]: PHASE is train or evaluate.
 """
 
 import argparse

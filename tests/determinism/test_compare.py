@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import save_file
 
-from foxhunt_assets.determinism.compare import compare_runs
+from foxhunt_assets.contracts import diag
+from foxhunt_assets.determinism.compare import CAUSAL_ORDER, compare_runs
 from tests.determinism import fake_run as fake
 
 
@@ -109,6 +110,10 @@ def test_the_culprit_is_the_first_leaf_of_the_first_step_in_causal_order(pair):
         "train/diag.jsonl", 2, "encoder.h_t_digest32", "encode",
     )  # fmt: skip
     assert "first among compared" in pair(change).text() and "2 more leaves" in culprit.text
+
+
+def test_the_causal_order_names_leaves_of_the_contract():
+    assert set(CAUSAL_ORDER) <= {leaf.path for leaf in diag.leaves()}
 
 
 def test_training_is_named_before_evaluation_and_steps_count_on_the_shared_axis(tmp_path):
