@@ -15,8 +15,8 @@ How a fold is cut. Usable rows are the rows inside segments, counted through all
 A fold's tape holds only rows up to the end of its test. In sessions mode the cuts count from the first session
 and do not look at how many follow, so a file appended later leaves older folds as they were, to the byte. The
 price is that sessions beyond (n_folds + 1) blocks lie idle until n_folds is raised. sessions_per_block = None
-takes the largest 2^k or 3 x 2^k that fits: it moves only when the number of sessions has grown by a third or
-more; a fixed number never moves. A file inserted before others, and any file in blocks mode, re-cuts all folds.
+takes the largest 2^k or 3 x 2^k that fits: it moves once each time the number of sessions grows by a third to a
+half; a fixed number never moves. A file inserted before others, and any file in blocks mode, re-cuts all folds.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, Literal
 
 import databento_dbn
 import numpy as np
@@ -66,8 +66,9 @@ _WHOLE_TICK = 0.7  # share of moves from a one-tick spread that keep it
 _TRADE_SHARE, _TRADE_TILT = 0.08, 0.3
 _SIZE_TILT, _TILTED_LEVELS = 0.7, 4
 _SAFE_LEVELS = 4  # the best levels are never emptied by cancels
-_BID, _ASK = 0, 1
-_A, _B, _C, _M, _N_SIDE, _R, _T = (ord(c) for c in "ABCMNRT")
+# np.int64 and not int: a call with a plain integer is compiled anew for each value
+_ZERO, _BID, _ASK = np.int64(0), np.int64(0), np.int64(1)
+_A, _B, _C, _M, _N_SIDE, _R, _T = (np.int64(ord(c)) for c in "ABCMNRT")
 _TICK, _UNDEF, _LEVELS = _ES.tick, UNDEF_PRICE, LEVELS
 _HEAD = MBP10_DTYPE.itemsize // 4 | RTYPES["mbp-10"] << 8 | 1 << 16  # length, rtype, publisher 1 (Globex)
 
@@ -202,48 +203,39 @@ def _metadata(openings: list[_Opening]) -> bytes:
     return bytes(databento_dbn.Metadata(**fields))
 
 
-class _Market(NamedTuple):
-    """State that the kernel carries from block to block, all int64.
-
-    clock: [len(_CLOCK)], see _CLOCK. touch: [2] best bid and ask in ticks. lots, orders: [2, _DEPTH] by whole ticks
-    away from the touch; 0 is an empty price. plan: steps of the event under way, see `_then`. out: [capacity,
-    _WORDS] records of the block.
-    """
-
-    clock: np.ndarray
-    touch: np.ndarray
-    lots: np.ndarray
-    orders: np.ndarray
-    plan: np.ndarray
-    out: np.ndarray
+# State of the market that the kernel carries from block to block.
+_MARKET = np.dtype([
+    ("word0", "<i8"),  # first word of every record
+    ("ts", "<i8"), ("recv", "<i8"), ("sequence", "<i8"),  # of the event
+    ("latent", "<i8"), ("latent_end", "<i8"),  # pressure z, and the instant it changes
+    ("touch", "<i8", (2,)),  # best prices in ticks
+    ("lots", "<i8", (2, _DEPTH)), ("orders", "<i8", (2, _DEPTH)),  # by ticks behind the touch, 0 is an empty price
+    ("steps", "<i8"), ("plan", "<i8", (1 + 2 * _LEVELS, 9)),  # of the event under way, see _then
+    ("n", "<i8"),  # records in the block
+])  # fmt: skip
+_STAYS, _SET, _GONE, _AHEAD = np.arange(4)
 
 
-# first word of a record; times of the event; its sequence; latent pressure, its end; steps planned; records written
-_CLOCK = _WORD0, _TS, _RECV, _SEQUENCE, _LATENT, _LATENT_END, _STEPS, _N = range(8)
-_STAYS, _SET, _GONE, _AHEAD = range(4)
-
-
-def _new_market(draws: np.random.PCG64) -> _Market:
+def _new_market(draws: np.random.PCG64) -> np.void:
+    market = np.zeros(1, _MARKET)[0]
     bid = _START_TICKS + int(draws.random_raw()) % 81 - 40
-    lots = np.zeros((2, _DEPTH), np.int64)
-    out = np.zeros((_RECORDS_PER_EVENT * _BLOCK, _WORDS), "<i8")
-    plan = np.zeros((1 + 2 * _LEVELS, 9), np.int64)
-    return _Market(np.zeros(len(_CLOCK), np.int64), np.array([bid, bid + 1]), lots, lots.copy(), plan, out)
+    market["touch"] = bid, bid + 1
+    return market
 
 
 def _session(
-    market: _Market, opening: _Opening, draws: np.random.PCG64, edge: float, events_per_second: float
+    market: np.void, opening: _Opening, draws: np.random.PCG64, edge: float, events_per_second: float
 ) -> Iterator[np.ndarray]:
     """Blocks of records, int64 [n, _WORDS], views of one buffer: use each before the next."""
-    clock = market.clock
-    clock[_WORD0] = _HEAD | opening.instrument_id << 32
-    clock[_TS], clock[_LATENT_END], clock[_N] = opening.start, 0, 0
-    _open_book(market, draws.random_raw(2 * _DEPTH))
-    while clock[_N]:
-        yield market.out[: clock[_N]]
-        clock[_N] = 0
+    out = np.zeros((_RECORDS_PER_EVENT * _BLOCK, _WORDS), "<i8")
+    market["word0"] = _HEAD | opening.instrument_id << 32
+    market["ts"], market["latent_end"], market["n"] = opening.start, 0, 0
+    _open_book(market, out, draws.random_raw(2 * _DEPTH))
+    while market["n"]:
+        yield out[: market["n"]]
+        market["n"] = 0
         drawn = draws.random_raw(_BLOCK * _LANES).reshape(_BLOCK, _LANES)
-        _trade_on(market, drawn, opening.end, edge, events_per_second)
+        _trade_on(market, out, drawn, opening.end, edge, events_per_second)
 
 
 @njit(cache=True)
@@ -287,16 +279,16 @@ def _then(m, action, side, rank, price, size, change, level, lots, orders):
     later step), _SET level to lots and orders, _GONE (the best level, the one behind is best), _AHEAD (a new best
     level one tick inside). A plan of steps gives `_record` one call site, so it is compiled once.
     """
-    step = m.plan[m.clock[_STEPS]]
-    m.clock[_STEPS] += 1
+    step = m.plan[m.steps]
+    m.steps += 1
     step[0], step[1], step[2], step[3], step[4] = action, side, rank, price, size
     step[5], step[6], step[7], step[8] = change, level, lots, orders
 
 
 @njit(cache=True)
-def _happen(m):
+def _happen(m, out):
     """Carry out the steps of one event in order; the last record has F_LAST, and so has a clear."""
-    for i in range(m.clock[_STEPS]):
+    for i in range(m.steps):
         step = m.plan[i]
         side, change = step[1], step[5]
         if change == _SET:
@@ -311,23 +303,23 @@ def _happen(m):
                 m.lots[side, k], m.orders[side, k] = m.lots[side, k - 1], m.orders[side, k - 1]
             m.lots[side, 0], m.orders[side, 0] = step[7], step[8]
             m.touch[side] -= _outward(side)
-        _record(m, step, F_LAST if i == m.clock[_STEPS] - 1 or step[0] == _R else 0)
-    m.clock[_STEPS] = 0
+        _record(m, out, step, F_LAST if i == m.steps - 1 or step[0] == _R else 0)
+    m.steps = 0
 
 
 @njit(cache=True)
-def _record(m, step, flags):
+def _record(m, out, step, flags):
     """Append a record with the standing book. The side of a trade is its aggressor's: the other one."""
-    row = m.out[m.clock[_N]]
-    m.clock[_N] += 1
+    row = out[m.n]
+    m.n += 1
     action, side = step[0], step[1]
     letter = _N_SIDE if action == _R else _B if (side == _BID) != (action == _T) else _A
-    row[0] = m.clock[_WORD0]
-    row[1] = m.clock[_TS]
+    row[0] = m.word0
+    row[1] = m.ts
     row[2] = _UNDEF if action == _R else step[3] * _TICK
     row[3] = step[4] | action << 32 | letter << 40 | flags << 48 | step[2] << 56
-    row[4] = m.clock[_RECV]
-    row[5] = 21_000 + m.clock[_SEQUENCE] % 2_000 | m.clock[_SEQUENCE] << 32  # ts_in_delta below
+    row[4] = m.recv
+    row[5] = 21_000 + m.sequence % 2_000 | m.sequence << 32  # ts_in_delta below
     row[6:] = 0
     for book_side in range(2):
         shift = 32 * book_side  # of a level's four words two are prices, two hold the bid's number below the ask's
@@ -344,42 +336,41 @@ def _record(m, step, flags):
 
 
 @njit(cache=True)
-def _open_book(m, drawn):
+def _open_book(m, out, drawn):
     """Clear, then one step a level; what lies deeper than the feed appears unseen."""
-    m.clock[_RECV] = max(m.clock[_RECV], m.clock[_TS] + 270_000)
-    m.clock[_SEQUENCE] += 1
+    m.recv = max(m.recv, m.ts + 270_000)
+    m.sequence += 1
     m.lots[:] = 0
     m.orders[:] = 0
     m.touch[_ASK] = m.touch[_BID] + 1
-    _then(m, _R, _BID, 0, 0, 0, _STAYS, 0, 0, 0)
+    _then(m, _R, _BID, _ZERO, _ZERO, _ZERO, _STAYS, _ZERO, _ZERO, _ZERO)
     for i in range(2 * _LEVELS):
         side, level = i % 2, i // 2
-        size = np.int64(_aim(side, level, 0) * (0.7 + 0.6 * _high(drawn[i])))
+        size = np.int64(_aim(side, level, _ZERO) * (0.7 + 0.6 * _high(drawn[i])))
         price = m.touch[side] + level * _outward(side)
         _then(m, _A, side, level, price, size, _SET, level, size, _orders_of(size))
-    _happen(m)
+    _happen(m, out)
     for i in range(2 * _LEVELS, 2 * _DEPTH):
         side, level = i % 2, i // 2
-        m.lots[side, level] = np.int64(_aim(side, level, 0) * (0.7 + 0.6 * _high(drawn[i])))
+        m.lots[side, level] = np.int64(_aim(side, level, _ZERO) * (0.7 + 0.6 * _high(drawn[i])))
         m.orders[side, level] = _orders_of(m.lots[side, level])
 
 
 @njit(cache=True)
-def _trade_on(m, drawn, end, edge, events_per_second):
+def _trade_on(m, out, drawn, end, edge, events_per_second):
     """One block of events, fewer where the session ends and none after. drawn: uint64 [_BLOCK, _LANES]."""
-    clock = m.clock
     for e in range(drawn.shape[0]):
         gap = 1 + np.int64(4.0 * _SECOND / events_per_second * _high(drawn[e, 0]) * _low(drawn[e, 0]))  # bursts, mean 1
-        if clock[_TS] + gap >= end:
-            clock[_TS] = end
+        if m.ts + gap >= end:
+            m.ts = end
             return
-        clock[_TS] += gap
-        clock[_RECV] = max(clock[_RECV], clock[_TS] + 150_000 + np.int64(300_000.0 * _low(drawn[e, 1])))
-        clock[_SEQUENCE] += 1
-        if clock[_TS] >= clock[_LATENT_END]:
+        m.ts += gap
+        m.recv = max(m.recv, m.ts + 150_000 + np.int64(300_000.0 * _low(drawn[e, 1])))
+        m.sequence += 1
+        if m.ts >= m.latent_end:
             step = 1 if _high(drawn[e, 3]) < 0.5 else 2  # to either of the other two states
-            clock[_LATENT] = (clock[_LATENT] + 1 + step) % 3 - 1
-            clock[_LATENT_END] = clock[_TS] + 10 * _SECOND + np.int64(50.0 * _SECOND * _low(drawn[e, 3]))
+            m.latent = (m.latent + 1 + step) % 3 - 1
+            m.latent_end = m.ts + 10 * _SECOND + np.int64(50.0 * _SECOND * _low(drawn[e, 3]))
         what = _high(drawn[e, 1])
         moves = (_MOVE_RATE if m.touch[_ASK] - m.touch[_BID] == 1 else _NARROW_RATE) / events_per_second
         if what < moves:
@@ -388,20 +379,20 @@ def _trade_on(m, drawn, end, edge, events_per_second):
             _small_trade(m, drawn[e, 2])
         else:
             _quote(m, drawn[e, 2], drawn[e, 3])
-        _happen(m)
+        _happen(m, out)
 
 
 @njit(cache=True)
 def _move(m, word, share, edge):
     """The mid moves by half a tick or a whole one. The upper half of `word` gives the direction and nothing else."""
-    up = _high(word) < 0.5 + edge * m.clock[_LATENT]
+    up = _high(word) < 0.5 + edge * m.latent
     ahead, behind = (_ASK, _BID) if up else (_BID, _ASK)
     narrow = m.touch[_ASK] - m.touch[_BID] > 1
     if not narrow:
         _lose_touch(m, ahead, _low(word))
     if narrow or share < _WHOLE_TICK:
-        size = np.int64(_aim(behind, 0, m.clock[_LATENT]) * (0.6 + 0.8 * _low(word)))
-        _then(m, _A, behind, 0, m.touch[behind] - _outward(behind), size, _AHEAD, 0, size, _orders_of(size))
+        size = np.int64(_aim(behind, _ZERO, m.latent) * (0.6 + 0.8 * _low(word)))
+        _then(m, _A, behind, _ZERO, m.touch[behind] - _outward(behind), size, _AHEAD, _ZERO, size, _orders_of(size))
 
 
 @njit(cache=True)
@@ -409,26 +400,26 @@ def _lose_touch(m, side, u):
     """The whole best level of a side goes: traded in three cases of five, else cancelled."""
     price, size = m.touch[side], m.lots[side, 0]
     if u < 0.6:
-        _then(m, _T, side, 0, price, size, _STAYS, 0, 0, 0)
-    deep = np.int64(_aim(side, _DEPTH - 1, 0))
-    _then(m, _C, side, 0, price, size, _GONE, 0, deep, _orders_of(deep))
+        _then(m, _T, side, _ZERO, price, size, _STAYS, _ZERO, _ZERO, _ZERO)
+    deep = np.int64(_aim(side, np.int64(_DEPTH - 1), _ZERO))
+    _then(m, _C, side, _ZERO, price, size, _GONE, _ZERO, deep, _orders_of(deep))
     if m.lots[side, 1] == 0:  # the hole behind is quoted within the event, so that the spread opens by one tick only
-        lots = np.int64(_aim(side, 0, m.clock[_LATENT]))
-        _then(m, _A, side, 0, price + _outward(side), lots, _SET, 0, lots, _orders_of(lots))
+        lots = np.int64(_aim(side, _ZERO, m.latent))
+        _then(m, _A, side, _ZERO, price + _outward(side), lots, _SET, _ZERO, lots, _orders_of(lots))
 
 
 @njit(cache=True)
 def _small_trade(m, word):
     """A trade that leaves the best level standing: T with the book before, then the fill as C or M."""
-    side = _ASK if _high(word) < 0.5 + _TRADE_TILT * m.clock[_LATENT] else _BID
+    side = _ASK if _high(word) < 0.5 + _TRADE_TILT * m.latent else _BID
     lots, orders, price = m.lots[side, 0], m.orders[side, 0], m.touch[side]
     size = min(1 + np.int64(6.0 * _low(word)), lots - 1)
     if size < 1:
         return
     whole = size % 2 == 0 and orders > 1  # an order filled whole leaves, one filled in part is changed
     orders = min(orders - 1 if whole else orders, lots - size)
-    _then(m, _T, side, 0, price, size, _STAYS, 0, 0, 0)
-    _then(m, _C if whole else _M, side, 0, price, size, _SET, 0, lots - size, orders)
+    _then(m, _T, side, _ZERO, price, size, _STAYS, _ZERO, _ZERO, _ZERO)
+    _then(m, _C if whole else _M, side, _ZERO, price, size, _SET, _ZERO, lots - size, orders)
 
 
 @njit(cache=True)
@@ -436,7 +427,7 @@ def _quote(m, where, how):
     """An order is added, cancelled or changed at one price; sizes revert to their aim."""
     side = _BID if _high(where) < 0.5 else _ASK
     level = np.int64(_low(where) * _low(where) * _low(where) * _DEPTH)  # two quotes in five meet the touch
-    aim, size, orders = _aim(side, level, m.clock[_LATENT]), m.lots[side, level], m.orders[side, level]
+    aim, size, orders = _aim(side, level, m.latent), m.lots[side, level], m.orders[side, level]
     lot = 1 + np.int64(_low(how) * (2.0 + aim / 4.0))
     adds = _high(how) * (aim * aim + size * size) < aim * aim
     keep = 1 if level < _SAFE_LEVELS else 0
