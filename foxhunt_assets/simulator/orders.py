@@ -111,13 +111,12 @@ class Desk:
         book = self.book
         buys = (side > 0)[:, None]
         px, left = torch.where(buys, book.ask_px, book.bid_px), torch.where(buys, self.ask_left, self.bid_left)
-        forced = torch.full_like(book.sound, force)
-        fill = lob.fill(torch.where(book.sound, side, 0), lots.sum(1), px, left, forced, ABSENT_PX)
+        forced, total = torch.full_like(book.sound, force), torch.where(side != 0, lots.sum(1), 0)
+        fill = lob.fill(torch.where(book.sound, side, 0), total, px, left, forced, ABSENT_PX)
         self._remember(fill.per_level, buys)
-        off_book = forced & ~book.sound & (side != 0)
-        lots_at = deal(
-            lots, torch.cat([fill.per_level, torch.where(off_book, lots.sum(1), fill.forced_rest)[:, None]], 1)
-        )
+        off_book = forced & ~book.sound & (total > 0)
+        beyond = torch.where(off_book, total, fill.forced_rest)
+        lots_at = deal(lots, torch.cat([fill.per_level, beyond[:, None]], 1))
         px_at = self._prices(buys, px, fill, off_book)[:, None, :]
         if stop is not None:
             px_at = torch.where(buys[:, :, None], px_at.maximum(stop[:, :, None]), px_at.minimum(stop[:, :, None]))

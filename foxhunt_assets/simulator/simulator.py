@@ -109,7 +109,10 @@ class Simulator:
         self._seat(torch.ones(self.accounts, dtype=torch.bool, device=self.market.device))
 
     def advance(self, step: Step) -> None:
-        """After step: ended accounts become fresh ones where their next episode starts."""
+        """After step: ended accounts become fresh ones where their next episode starts.
+
+        What such an account had decided and was still on its way to the book is dropped: it never became an order.
+        """
         ended = self.buffers["acct_ended"].clone()
         self.walk.advance(ended, step)
         self._seat(ended)

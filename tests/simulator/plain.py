@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 ABSENT = -(2**31)
+COUNTS = (
+    "orders", "fills", "fill_lots", "buy_lots", "rejected", "cancelled_lots", "forced_rest_lots", "slippage_half_ticks",
+)  # fmt: skip
 
 
 @dataclass
@@ -117,6 +120,7 @@ class Plain:
                 self.counts["rejected"] += 1
                 return []
             prices = [a.touch[1] if side > 0 else a.touch[0]] * lots
+            self.counts["forced_rest_lots"] += lots
         else:
             name = "ask" if side > 0 else "bid"
             prices = []
@@ -129,11 +133,14 @@ class Plain:
                     fill = px if stop is None else (max(px, stop) if side > 0 else min(px, stop))
                     prices += [fill] * take
             if force:
+                self.counts["forced_rest_lots"] += lots - len(prices)
                 prices += [levels[-1][0]] * (lots - len(prices))
         self.counts["orders"] += 1
         self.counts["fills"] += bool(prices)
-        self.counts["lots"] += len(prices)
-        self.counts["buys"] += len(prices) * (side > 0)
+        self.counts["fill_lots"] += len(prices)
+        self.counts["buy_lots"] += len(prices) * (side > 0)
+        self.counts["cancelled_lots"] += lots - len(prices)
+        self.counts["slippage_half_ticks"] += sum(side * (2 * px - a.mark) for px in prices)
         fee = int(self.tape["fee_cents"][row]) * len(prices)
         self.fee += fee
         a.cash += -side * sum(prices) * self.tick_cents - fee
@@ -217,7 +224,7 @@ class Plain:
 
     def step(self, actions, step, signs, phase_end, drain=False):
         """One list of results an account: (equity change, fee, terminated, truncated, equity, reason)."""
-        self.trades, self.counts = [], dict.fromkeys(("orders", "fills", "lots", "buys", "rejected"), 0)
+        self.trades, self.counts = [], dict.fromkeys(COUNTS, 0)
         out = []
         for a in self.accounts:
             out.append(self.step_one(a, int(actions[a.number]), step, tuple(signs[a.number]), phase_end, drain))

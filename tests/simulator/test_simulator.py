@@ -240,11 +240,13 @@ def test_a_forced_close_beyond_the_book_fills_its_rest_at_the_deepest_price():
 
 
 def test_a_row_without_a_touch_is_marked_at_the_last_valid_mid():
-    run = Run([book(100, 101), book(100, 101), ([], [(130, 5)], (100, 130)), book(102, 103)])
+    run = Run([book(100, 101), book(100, 101), ([], [(130, 5)]), book(102, 103)])
     run.do(LONG)
     out = run.do(HOLD)
     assert one(out.equity_change_cents) == 0 and one(out.mark_half_ticks) == 201
+    assert one(out.orders) == one(out.levels_max) == one(out.forced_rest_lots) == 0
     assert one(run.do(HOLD).equity_change_cents) == 2 * 1250
+    assert not run.trades  # an interval without a bid touches no stop
 
 
 def test_latency_two_fills_two_rows_on_and_carries_the_signs_of_its_decision():

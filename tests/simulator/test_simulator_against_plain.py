@@ -13,7 +13,7 @@ from foxhunt_assets.simulator.simulator import Simulator
 from foxhunt_assets.simulator.units import REASONS, TRADE_FIELDS
 from foxhunt_assets.simulator.walk import EvalWalk, TrainWalk, session_end_rows
 from tests.simulator import tapes
-from tests.simulator.plain import Plain
+from tests.simulator.plain import COUNTS, Plain
 
 ACCOUNTS, WINDOW = 6, 4
 
@@ -49,8 +49,9 @@ def _compare(out, results, plain):
     ours_rows = [(*r[:reason], REASONS[r[reason]], *r[reason + 1 :]) for r in rows]
     # A stop and a forced close have no action of their own in the table; the plain one writes a hold for stops.
     assert [_without_exit_action(r) for r in ours_rows] == [_without_exit_action(r) for r in plain.trades]
-    totals = [int(getattr(out, n).sum()) for n in ("orders", "fills", "fill_lots", "buy_lots", "rejected")]
-    assert totals == list(plain.counts.values())
+    totals = {name: int(getattr(out, name).sum()) for name in COUNTS}
+    assert totals == plain.counts
+    assert torch.equal(out.levels_max > 0, out.fills > 0)
     assert out.lots.tolist() == [sum(u.side * u.lots for u in a.units) for a in plain.accounts]
 
 
