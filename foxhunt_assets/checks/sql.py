@@ -187,6 +187,8 @@ def _load(folder: Path) -> _Project:
         _only(path, "model ", model, ("name", "description", "config", "columns", "data_tests"))
         if not model.get("name"):
             raise BadInput(f"{path}: a model without a name")
+        if model["name"] in may_be_empty:
+            raise BadInput(f"{path}: two models are called {model['name']}")
         _only(path, f"{model['name']} config ", model.get("config", {}), ("meta",))
         meta = model.get("config", {}).get("meta", {})
         _only(path, f"{model['name']} meta ", meta, ("may_be_empty",))

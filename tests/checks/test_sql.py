@@ -348,6 +348,7 @@ BARE = "models: [{name: m}]"
         (one_test("not_null").replace("data_tests", "tests"), "", "unknown key 'tests'"),
         (BARE + "\nseeds: []", "", "unknown key 'seeds'"),
         ("models: [{description: d}]", "", "a model without a name"),
+        ("models: [{name: m}, {name: m}]", "", "two models are called m"),
         ("models: [", "", "schema.yml: not YAML"),
         ("- models", "", "schema.yml: not a mapping"),
         (BARE, "select * from {{ ref('absent') }}", "no model 'absent', which a test refers to"),
