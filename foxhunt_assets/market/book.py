@@ -198,6 +198,7 @@ def clear(marks, table, slot):
     marks.n_levels[2 * slot] = 0
     marks.n_levels[2 * slot + 1] = 0
     marks.touched[slot] = 1
+    marks.void[slot] = 0
     old = table.copy()
     for at in range(len(old)):
         table[at, _SIDE_ROW] = _EMPTY
