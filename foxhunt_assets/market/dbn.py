@@ -38,15 +38,16 @@ _LEVEL = [
     ("bid_ct", "<u4"),
     ("ask_ct", "<u4"),
 ]
-MBP10_DTYPE = np.dtype(
+_MBP10: list[tuple] = (
     [*_HEADER, ("price", "<i8"), ("size", "<u4"), ("action", "u1"), ("side", "u1"), ("flags", "u1"), ("depth", "u1"),
      ("ts_recv", "<u8"), ("ts_in_delta", "<i4"), ("sequence", "<u4"), ("levels", _LEVEL, (10,))]
 )  # fmt: skip
-MBO_DTYPE = np.dtype(
+_MBO: list[tuple] = (
     [*_HEADER, ("order_id", "<u8"), ("price", "<i8"), ("size", "<u4"), ("flags", "u1"), ("channel_id", "u1"),
      ("action", "u1"), ("side", "u1"), ("ts_recv", "<u8"), ("ts_in_delta", "<i4"), ("sequence", "<u4")]
 )  # fmt: skip
-DTYPES = {"mbp-10": MBP10_DTYPE, "mbo": MBO_DTYPE}
+FIELDS = {"mbp-10": _MBP10, "mbo": _MBO}
+MBP10_DTYPE, MBO_DTYPE = np.dtype(_MBP10), np.dtype(_MBO)
 RTYPES = {"mbp-10": 10, "mbo": 160}
 
 _ZSTD, _SKIPPABLE = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"
@@ -81,8 +82,8 @@ class Header:
     @property
     def dtype(self) -> np.dtype:
         """Record layout; a file with ts_out has the send time after each record."""
-        base = DTYPES[str(self.schema)]
-        return np.dtype([*((n, base.fields[n][0]) for n in base.names), ("ts_out", "<u8")]) if self.ts_out else base
+        fields = FIELDS[str(self.schema)]
+        return np.dtype([*fields, ("ts_out", "<u8")] if self.ts_out else fields)
 
 
 class DbnReader:
@@ -113,7 +114,7 @@ class DbnReader:
         buffer = np.empty(BATCH * size // 8, np.int64).view(np.uint8)  # int64: every field is aligned
         done = 0
         while True:
-            filled = _fill(self.path, self._stream, memoryview(buffer))
+            filled = _fill(self.path, self._stream, buffer.data)
             if filled % size:
                 raise BadInput(
                     f"{self.path}: ends inside record {done + filled // size} ({filled % size} of {size} bytes); "
@@ -178,11 +179,9 @@ def _decode_header(path: Path, stream: Any) -> Header:
     body = bytearray(int.from_bytes(head[4:], "little"))
     if _fill(path, stream, memoryview(body)) < len(body):
         raise BadInput(f"{path}: ends inside the header; the file is cut: download it again")
+    as_is: Any = databento_dbn.VersionUpgradePolicy.AS_IS
     try:
-        meta = databento_dbn.Metadata.decode(
-            bytes(head + body), upgrade_policy=databento_dbn.VersionUpgradePolicy.AS_IS
-        )
-        return _header(meta)
+        return _header(databento_dbn.Metadata.decode(bytes(head + body), upgrade_policy=as_is))
     except (databento_dbn.DBNError, ValueError) as error:
         raise BadInput(f"{path}: header does not decode ({error}); download it again") from None
 
@@ -212,6 +211,6 @@ def _midnight(day: Any) -> int:
 
 
 def _require_book_schema(path: Path, header: Header) -> None:
-    if header.schema not in DTYPES:
+    if header.schema not in FIELDS:
         what = f"schema {header.schema}" if header.schema else "mixed schemas (a live capture)"
         raise BadInput(f"{path}: {what} does not hold ten book levels; download schema mbp-10, or mbo")

@@ -87,15 +87,15 @@ CLOCK = np.dtype(
 
 
 class Record(NamedTuple):
-    """The fields of an event's last record that a row carries, all int64."""
+    """The fields of an event's last record that a row carries."""
 
-    ts_event: int
-    ts_recv: int
-    source_row: int
-    action: int
-    side: int
-    flags: int
-    depth: int
+    ts_event: np.int64
+    ts_recv: np.int64
+    source_row: np.int64
+    action: np.int64
+    side: np.int64
+    flags: np.int64
+    depth: np.int64
 
 
 def new_clock(codes: list[int], grid: int) -> np.ndarray:
@@ -347,9 +347,9 @@ def add_imbalance(ofi, old, new):
             ofi[k] -= old[SZ, BID, k]
         a0, a1 = np.int64(old[PX, ASK, k]), np.int64(new[PX, ASK, k])
         if a0 == ABSENT_PX:
-            a0 = _NO_ASK
+            a0 = np.int64(_NO_ASK)
         if a1 == ABSENT_PX:
-            a1 = _NO_ASK
+            a1 = np.int64(_NO_ASK)
         if a1 <= a0:
             ofi[k] -= new[SZ, ASK, k]
         if a1 >= a0:

@@ -52,7 +52,7 @@ def content_hash(folder: Path, row_start: int, row_end: int) -> str:
     for name in part.column_names:
         digest.update(f"{name}:{part[name].type}:{len(part)};".encode())
         for chunk in part[name].chunks:
-            digest.update(values(chunk))
+            digest.update(values(chunk).data)
     return digest.hexdigest()
 
 
@@ -84,7 +84,7 @@ def validate(folder: Path) -> None:
         raise ContractBroken(f"{folder / SEGMENTS_NAME}: {text}")
 
 
-def _raise_first(place: Path, first_row: int, problems: Iterator[tuple[str, np.ndarray]]) -> None:
+def _raise_first(place: Path, first_row: int, problems: Iterator[tuple[str, Any]]) -> None:
     """problems: text and bool [n], true where a row is wrong."""
     for text, wrong in problems:
         if wrong.any():
@@ -102,12 +102,13 @@ def _row_problems(c: dict[str, np.ndarray], grid: int) -> Iterator[tuple[str, np
     yield "source_row falls", np.diff(c["source_row"], prepend=np.int64(0)) < 0
     for name in ("buy_lots", "sell_lots", "n_trades", "n_events"):
         yield f"{name} is negative", c[name] < 0
+    lots = c["buy_lots"].astype(np.int64) + c["sell_lots"]
     yield "trades without an event", (c["n_trades"] > 0) & (c["n_events"] == 0)
-    yield "lots without a trade", (c["buy_lots"] + c["sell_lots"].astype(np.int64) > 0) & (c["n_trades"] == 0)
+    yield "lots without a trade", (lots > 0) & (c["n_trades"] == 0)
     yield "unknown action", ~np.isin(c["action"], np.frombuffer(b"ACMTFN", np.uint8))
 
 
-def _book_problems(c: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+def _book_problems(c: dict[str, np.ndarray]) -> Iterator[tuple[str, Any]]:
     for side, sign in (("bid", 1), ("ask", -1)):
         px, sz, ct = c[f"{side}_px"], c[f"{side}_sz"], c[f"{side}_ct"]
         there = px != ABSENT_PX

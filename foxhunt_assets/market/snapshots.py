@@ -104,7 +104,7 @@ def _write_all(
     drain(decoder.finish())
     rows = np.concatenate([np.zeros((0, 5), np.int64), *found])
     slots = [decoder.selection.slots[slot] for slot in rows[:, 0]]
-    columns = [
+    columns: list[Any] = [
         np.arange(len(rows)),
         [s.symbol for s in slots],
         [s.instrument_id for s in slots],
