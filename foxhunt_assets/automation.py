@@ -52,7 +52,8 @@ def with_conditions(assets: list[Any]) -> list[Any]:
 
 
 def _has_condition(asset: Any) -> bool:
-    return any(key.to_user_string() in CONDITIONS for key in asset.keys)
+    is_source = not isinstance(asset, dg.AssetsDefinition)
+    return not is_source and any(key.to_user_string() in CONDITIONS for key in asset.keys)
 
 
 def tags(world: World) -> dict[str, str]:

@@ -1,5 +1,4 @@
-"""The evaluation op, and what is concluded from it: eval_diag, eval_summary, trades; tier1_5_verdict, eval_report,
-policy_quality.
+"""The evaluation op: eval_diag, eval_summary and trades of one fold and seed.
 
 Training and evaluation are two runs: a new fee or latency makes another evaluation of the same training.
 """
@@ -19,6 +18,7 @@ from foxhunt_assets.assets.training import committed, fold_inputs, make_spec, ou
 from foxhunt_assets.contracts.sameness import EVAL_RUN
 from foxhunt_assets.contracts.tables import TRADES
 from foxhunt_assets.errors import BadInput
+from foxhunt_assets.evaluation import report
 from foxhunt_assets.evaluation.summary import track_record
 from foxhunt_assets.partitions import Partitions, split_run_key
 from foxhunt_assets.resources import GPU_POOL, TrainerLauncher, World, partition_of, step
@@ -96,5 +96,5 @@ def evaluation_spec(instance: dg.DagsterInstance, world: World, key: str) -> Run
 def equity_picture(folder: Path, summary: dict[str, Any]) -> dg.MarkdownMetadataValue:
     """The one track record of the evaluation: equity of the accounts laid end to end in market time."""
     record = track_record(pq.read_table(folder / "equity.parquet"))
-    title = f"{summary['fold']} seed {summary['seed']}" + (" (synthetic data)" if summary["synthetic"] else "")
-    return pictures.equity_and_drawdown(record.equity_cents / 100, record.drawdown_cents / 100, title)
+    title = f"{summary['fold']} seed {summary['seed']}"
+    return pictures.embed(lambda dpi: report.equity_picture(record, title, summary["synthetic"], dpi), "equity")

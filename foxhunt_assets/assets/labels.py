@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import numpy as np
 import torch
 
 from foxhunt_assets import audits, gates, storage
@@ -14,6 +13,7 @@ from foxhunt_assets.assets.market import market_code
 from foxhunt_assets.assets.metadata import column_schema, folder_metadata
 from foxhunt_assets.assets.versions import table_sha256
 from foxhunt_assets.contracts.tables import FEATURE_NORM, label_columns
+from foxhunt_assets.evaluation import report
 from foxhunt_assets.market import features, labels, norm, tape
 from foxhunt_assets.market.folds import FoldSpec
 from foxhunt_assets.partitions import Partitions
@@ -59,14 +59,15 @@ def label_assets(parts: Partitions, horizons: Sequence[int]) -> list[dg.AssetsDe
 def make_labels(context: dg.AssetExecutionContext, world: World, fold: str) -> dg.MaterializeResult:
     """Write folds/<fold>/labels."""
     folder, facts = _fit(context, world, fold, "labels", labels.COLUMNS, labels.write_labels, _valid_labels)
-    counts = {name: np.asarray(count[1:]) for name, count in facts["counts"].items()}
+    counts = facts["counts"]
+    table, synthetic = audits.read_labels(folder), bool(facts["synthetic"])
     values = {
         "sigma_step_ticks": facts["sigma_step"],
         "horizons": facts["horizons"],
-        "labelled": {name: int(count.sum()) for name, count in counts.items()},
-        "unlabelled": {name: count[0] for name, count in facts["counts"].items()},
-        "dagster/row_count": sum(facts["counts"][next(iter(counts))]),
-        "labels": pictures.label_histogram(counts, f"{fold}: forward-return atoms"),
+        "labelled": {name: sum(count[1:]) for name, count in counts.items()},
+        "unlabelled": {name: count[0] for name, count in counts.items()},
+        "dagster/row_count": table.num_rows,
+        "labels": pictures.embed(lambda dpi: report.labels_picture(table, fold, synthetic, dpi), "labels a horizon"),
     }
     return dg.MaterializeResult(
         data_version=dg.DataVersion(table_sha256(folder / labels.LABELS_FILE)),
@@ -102,7 +103,7 @@ def _fit(
     spec = audits.read_fold(spec_now.folder)
     data = tape.read_columns(spec.sources, world.layout.snapshots, columns)
     folder = world.layout.fold(fold) / name
-    facts: dict[str, Any] = {}
+    facts: dict[str, Any] = {"synthetic": spec.synthetic}
     storage.build_folder(
         folder,
         lambda out: facts.update(write(spec, data, out)),

@@ -11,8 +11,9 @@ from foxhunt_assets import gates, storage
 from foxhunt_assets.assets.metadata import folder_metadata
 from foxhunt_assets.assets.versions import json_sha256
 from foxhunt_assets.contracts.diag import flatten
-from foxhunt_assets.errors import FoxhuntError
-from foxhunt_assets.evaluation import surrogate, verdicts
+from foxhunt_assets.errors import BadInput, FoxhuntError
+from foxhunt_assets.evaluation import report, surrogate, verdicts
+from foxhunt_assets.evaluation.summary import track_record
 from foxhunt_assets.partitions import Partitions, split_run_key
 from foxhunt_assets.resources import World, partition_of, step
 from foxhunt_assets.simulator.walk import session_end_rows
@@ -20,11 +21,11 @@ from foxhunt_assets.trainer.config import TrainerConfig
 from foxhunt_assets.trainer.tape import load_tape
 
 GROUP = "verdicts"
-VERDICT_FILE, QUALITY_FILE = "verdict.json", "policy_quality.json"
+VERDICT_FILE, QUALITY_FILE, REPORT_FILE = "verdict.json", "policy_quality.json", "report.md"
 
 
 def verdict_assets(parts: Partitions) -> list[dg.AssetsDefinition]:
-    """tier1_5_verdict, policy_quality."""
+    """tier1_5_verdict, eval_report, policy_quality."""
 
     @dg.asset(
         partitions_def=parts.runs,
@@ -39,6 +40,17 @@ def verdict_assets(parts: Partitions) -> list[dg.AssetsDefinition]:
             return make_tier(context.instance, world, partition_of(context))
 
     @dg.asset(
+        partitions_def=parts.runs,
+        deps=["eval_summary", "tier1_5_verdict"],
+        group_name=GROUP,
+        kinds={"markdown"},
+        description="The evaluation on one page: figures, verdict with its reasons, equity and drawdown.",
+    )
+    def eval_report(context: dg.AssetExecutionContext, world: dg.ResourceParam[World]) -> dg.MaterializeResult:
+        with step(context, world):
+            return make_report(context.instance, world, partition_of(context))
+
+    @dg.asset(
         deps=[
             dg.AssetDep("eval_summary", partition_mapping=dg.AllPartitionMapping()),
             dg.AssetDep("tier1_5_verdict", partition_mapping=dg.AllPartitionMapping()),
@@ -51,7 +63,7 @@ def verdict_assets(parts: Partitions) -> list[dg.AssetsDefinition]:
         with step(context, world):
             return make_quality(context.instance, world, parts)
 
-    return [tier1_5_verdict, policy_quality]
+    return [tier1_5_verdict, eval_report, policy_quality]
 
 
 def make_tier(instance: dg.DagsterInstance, world: World, key: str) -> dg.MaterializeResult:
@@ -116,6 +128,44 @@ class _Folders(dict[str, str]):
 def diag_rows(path: Path) -> list[dict[str, Any]]:
     """Flat leaves of every row, from the Parquet form of a diagnostics file."""
     return [flatten(row) for row in pq.read_table(path).to_pylist()]
+
+
+def make_report(instance: dg.DagsterInstance, world: World, key: str) -> dg.MaterializeResult:
+    """Commit <run>/report-<eval id>: report.md and equity.png."""
+    evaluated = gates.require(instance, "eval_summary", key)
+    judged = gates.require(instance, "tier1_5_verdict", key)
+    summary = storage.read_json(evaluated.folder / "eval_summary.json")
+    verdict = storage.read_json(judged.folder / VERDICT_FILE)
+    if verdict["eval_id"] != summary["eval_id"]:
+        raise BadInput(f"{key}: its verdict is of another evaluation; materialise tier1_5_verdict again")
+    record = track_record(pq.read_table(evaluated.folder / "equity.parquet"))
+    title = f"{summary['fold']} seed {summary['seed']}, evaluation {summary['eval_id']}"
+    text = report_text(title, summary, verdict)
+
+    def write(out: Path) -> None:
+        storage.write_text(out / REPORT_FILE, text)
+        (out / "equity.png").write_bytes(report.equity_picture(record, title, summary["synthetic"]))
+
+    folder = evaluated.folder.parent / f"report-{summary['eval_id']}"
+    inputs = {"eval_summary": evaluated.data_version, "tier1_5_verdict": judged.data_version}
+    storage.build_folder(
+        folder,
+        write,
+        lambda out: None,
+        world.layout.quarantine,
+        {"asset": "eval_report", "inputs": inputs},
+        replace=True,
+    )
+    return _result(world, folder, inputs, {"report": dg.MetadataValue.md(text), "verdict": verdict["verdict"]})
+
+
+def report_text(title: str, summary: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
+    """The page, in markdown."""
+    reasons = [f"- {reason}" for reason in verdict["reasons"]] or ["- every signal passed"]
+    return "\n".join(
+        [f"# {title}", "", report.markdown(summary).strip(), "", f"## Verdict: {verdict['verdict']}", "", *reasons, "",
+         "![equity and drawdown](equity.png)", ""]
+    )  # fmt: skip
 
 
 def make_quality(instance: dg.DagsterInstance, world: World, parts: Partitions) -> dg.MaterializeResult:

@@ -49,15 +49,18 @@ def test_a_folder_s_metadata_names_folder_manifest_code_and_configuration(tmp_pa
 
 
 @pytest.mark.parametrize("n", [2, 100_000])
-def test_pictures_fit_the_budget_whatever_the_length(n):
-    rng = np.random.default_rng(0)
-    walk = rng.normal(size=n).cumsum()
-    shown = [
-        pictures.equity_and_drawdown(walk, walk.max() - walk, "t"),
-        pictures.book(walk, np.abs(walk), "t"),
-        pictures.label_histogram({f"h{h}": rng.integers(0, 9, 21) for h in (1, 2, 3)}, "t"),
-    ]
-    for picture in shown:
-        size, numbers = M.weight({"picture": picture})
-        assert "data:image/png;base64,iVBOR" in picture.value
-        assert 2_000 < size < M.MAX_BYTES and numbers == 0
+def test_the_book_picture_fits_the_budget_whatever_the_length(n):
+    walk = np.random.default_rng(0).normal(size=n).cumsum()
+    size, numbers = M.weight({"picture": pictures.book(walk, np.abs(walk), "t")})
+    assert 2_000 < size < M.MAX_BYTES and numbers == 0
+
+
+def test_a_picture_is_drawn_coarser_until_it_fits():
+    asked = []
+
+    def draw(dpi):
+        asked.append(dpi)
+        return b"x" * (600 * dpi)
+
+    shown = pictures.embed(draw, "alt text")
+    assert asked == [80, 60] and shown.value.startswith("![alt text](data:image/png;base64,")

@@ -12,11 +12,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from foxhunt_assets import storage
 from foxhunt_assets.assets.training import ARTEFACTS, training_assets, training_spec
 from foxhunt_assets.errors import ContractBroken
 from foxhunt_assets.partitions import partitions
 from foxhunt_assets.resources import SETTINGS_TAG, World, resources
 from tests.assets import fakes
+from tests.trainer.fold_by_hand import make_fold_on_disk, tiny_config
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -114,7 +116,9 @@ def test_another_data_version_is_another_run(instance, home):
 def test_a_worker_with_other_settings_than_the_run_stops(instance, home):
     result = train(instance, home, "fine", tags={SETTINGS_TAG: "0" * 64})
     assert not result.success and "this worker reads" in failure(result)
-    assert train(instance, home, "fine", tags={SETTINGS_TAG: fakes.tiny_settings(home, seeds=(0, 1, 2, 3, 4, 5)).hash}).success
+    assert train(
+        instance, home, "fine", tags={SETTINGS_TAG: fakes.tiny_settings(home, seeds=(0, 1, 2, 3, 4, 5)).hash}
+    ).success
 
 
 def test_a_run_without_a_partition_is_refused(home):
@@ -149,17 +153,13 @@ def test_a_killed_step_takes_its_trainer_along(home):
         "body = json.loads(orders.read_text()); body['parent'] = os.getpid(); orders.write_text(json.dumps(body))\n"
         "subprocess.run([sys.executable, '-m', 'foxhunt_assets.trainer', 'train', str(orders)])\n"
     )
-    from tests.trainer.fold_by_hand import make_fold_on_disk, tiny_config
-
     spec = make_fold_on_disk(home / "kill", tiny_config(run={"n_steps": 100_000}))
     orders = home / "orders.json"
-    from foxhunt_assets import storage
-
     storage.write_json(orders, spec.to_json())
     step = subprocess.Popen([sys.executable, "-c", code, str(orders)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert step.stdout is not None
     line = step.stdout.readline()  # the trainer talks: it is past its imports
-    assert "step" in line or line
+    assert line
     children = subprocess.run(["pgrep", "-P", str(step.pid)], capture_output=True, text=True, check=True).stdout.split()
     os.kill(step.pid, signal.SIGKILL)
     deadline = time.monotonic() + 10

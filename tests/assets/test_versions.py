@@ -26,7 +26,11 @@ def test_json_lines_without_the_clock_and_with_everything_else(tmp_path):
     assert V.json_lines_sha256(a, ("elapsed_s",)) == V.json_lines_sha256(b, ("elapsed_s",))
     assert V.json_lines_sha256(a, ()) != V.json_lines_sha256(b, ())
     assert V.json_lines_sha256(a, ("elapsed_s", "g.x")) != V.json_lines_sha256(a, ("elapsed_s",))
-    for other in ({"step": 0, "g": {"x": 1}}, {"step": 0, "g": {"x": 1.0000000000000002}}, {"step": 1, "g": {"x": 1.0}}):
+    for other in (
+        {"step": 0, "g": {"x": 1}},
+        {"step": 0, "g": {"x": 1.0000000000000002}},
+        {"step": 1, "g": {"x": 1.0}},
+    ):
         c = jsonl(tmp_path / "c", [{**other, "elapsed_s": 1.5}])
         assert V.json_lines_sha256(a, ("elapsed_s",)) != V.json_lines_sha256(c, ("elapsed_s",))
 
@@ -46,9 +50,15 @@ def test_tensors_by_name_dtype_shape_and_bits(tmp_path):
     w = np.arange(6, dtype=np.float32)
     base = version({"a": w, "b": w})
     assert version({"b": w, "a": w}, {"note": "other"}) == base
-    nan = w.copy()
-    nan[0] = -0.0
-    others = [{"a": w}, {"a": w, "c": w}, {"a": w.reshape(2, 3), "b": w}, {"a": w.view(np.int32), "b": w}, {"a": nan, "b": w}]
+    signed = w.copy()
+    signed[0] = -0.0
+    others = [
+        {"a": w},
+        {"a": w, "c": w},
+        {"a": w.reshape(2, 3), "b": w},
+        {"a": w.view(np.int32), "b": w},
+        {"a": signed, "b": w},
+    ]
     assert base not in {version(o) for o in others}
     assert len({version(o) for o in others}) == len(others)
 
