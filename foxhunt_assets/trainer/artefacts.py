@@ -18,6 +18,7 @@ from foxhunt_assets import storage
 from foxhunt_assets.contracts.diag import contract_sha256
 from foxhunt_assets.contracts.diag_rules import RuleConfig, failures, run_rules
 from foxhunt_assets.contracts.instruments import contract
+from foxhunt_assets.contracts.rules.base import Columns, PhaseName
 from foxhunt_assets.contracts.sidecar import read_diag, to_parquet
 from foxhunt_assets.contracts.summaries import check_eval_summary, check_train_summary
 from foxhunt_assets.contracts.tables import EQUITY, TIMING, arrow_schema
@@ -30,7 +31,7 @@ from foxhunt_assets.trainer.checkpoint import Resume
 from foxhunt_assets.trainer.config import TrainerConfig
 from foxhunt_assets.trainer.diag import DiagWriter, Row
 from foxhunt_assets.trainer.program import Scalars
-from foxhunt_assets.trainer.run_spec import RunSpec, code_hash
+from foxhunt_assets.trainer.run_spec import RunSpec
 from foxhunt_assets.trainer.tape import fee_cents
 from foxhunt_assets.trainer.world import World
 
@@ -103,7 +104,7 @@ def commit_evaluation(
         train, evaluation = read_diag(train_dir / TRAIN_DIAG), read_diag(folder / EVAL_DIAG)
         summary = storage.read_json(folder / EVAL_SUMMARY)
         config = rule_config(spec.config, world.tape.spec.root, world.tape.trade_dates[-1], world, len(train["step"]))
-        both = {"train": _read_trades(train_dir / TRADES), "eval": _trade_columns(trades)}
+        both: dict[PhaseName, Columns] = {"train": _read_trades(train_dir / TRADES), "eval": _trade_columns(trades)}
         _judge(folder, run_rules(train, evaluation, config, both, summary))
         _refuse(folder / EVAL_SUMMARY, check_eval_summary(summary))
 
@@ -129,7 +130,7 @@ def _common(folder: Path, spec: RunSpec, diag: Path, name: str, trades: TradeLog
 def _identity(spec: RunSpec, world: World) -> dict[str, Any]:
     return {
         "fold": spec.fold, "seed": spec.seed, "run_id": spec.run_id, "contract_sha256": contract_sha256(),
-        "code": code_hash(), "config_hash": config_sha256(spec), "inputs": spec.inputs,
+        "code": spec.code, "config_hash": config_sha256(spec), "inputs": spec.inputs,
         "synthetic": world.tape.spec.synthetic, "accounts": spec.config.model.accounts,
     }  # fmt: skip
 
@@ -170,11 +171,11 @@ def _train_summary(spec: RunSpec, world: World, columns: dict[str, np.ndarray], 
 
 def _run_facts(spec: RunSpec, world: World, row: Row, facts: dict[str, Any]) -> RunFacts:
     return RunFacts(
-        fold=spec.fold, seed=spec.seed, run_id=facts["run_id"], eval_id=spec.run_id, code=code_hash(),
+        fold=spec.fold, seed=spec.seed, run_id=facts["run_id"], eval_id=spec.run_id, code=spec.code,
         config_hash=config_sha256(spec), inputs=spec.inputs, synthetic=world.tape.spec.synthetic,
-        accounts=spec.config.model.accounts, phase="test", n_steps=world.walk.n_steps,
-        coverage_share=world.walk.coverage, slippage_cents=round(float(row["trading.slippage_usd_cum"]) * 100),
-        warmup_steps=min(spec.config.run.warmup_steps, world.walk.n_steps // 10),
+        accounts=spec.config.model.accounts, phase="test", n_steps=world.eval_walk.n_steps,
+        coverage_share=world.eval_walk.coverage, slippage_cents=round(float(row["trading.slippage_usd_cum"]) * 100),
+        warmup_steps=min(spec.config.run.warmup_steps, world.eval_walk.n_steps // 10),
         tick_cents=contract(world.tape.spec.root).tick_cents,
     )  # fmt: skip
 

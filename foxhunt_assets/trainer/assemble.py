@@ -75,5 +75,6 @@ def pin_bits(threads: int) -> None:
     """Fix what moves sums: thread count, float32 matrix products in float32, deterministic variants."""
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision("highest")
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # it hides reads of memory nobody wrote
+    torch.set_deterministic_debug_mode("error")  # the other call imports the whole compiler: seconds a process
+    # it hides reads of memory nobody wrote
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

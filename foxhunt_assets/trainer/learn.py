@@ -102,8 +102,9 @@ class Learner:
             Stage("encode", self.encode, ("learn_x", "learn_x_next", "weights")),
             Stage("heads", self.heads, ("weights", "target_q", "isv_full")),
             Stage(
-                "losses", self.losses, (*WRITES, *RESULTS), (), ("learn_gate", "stats_policy", "stats_replay", "kl_stops")
-            ),
+                "losses", self.losses, (*WRITES, *RESULTS), (),
+                ("learn_gate", "stats_policy", "stats_replay", "kl_stops"),
+            ),  # fmt: skip
             *(
                 Stage(f"backward_{h}", self._backward(h), ("weights",), (f"grad_h_t.{h}",), ("grads",))
                 for h in HEADS
@@ -199,7 +200,7 @@ class Learner:
             self._keep_policy(loss_pi, loss_v, log_ratio, ratio, returns)
             self._keep_replay()
 
-    def _backward(self, head: str):  # noqa: ANN202 - a stage function
+    def _backward(self, head: str):
         names = [p.name for p in self.w.layout.table if p.branch == head]
 
         def run(_: Scalars) -> None:
@@ -313,7 +314,8 @@ class Learner:
             {
                 "loss_q": self.loss["q"], "td_abs_mean": error.abs().mean(), "td_abs_max": error.abs().max(),
                 "td_signed_mean": error.mean(), "target_mean": t.expectation.double().mean(),
-                "target_std": t.expectation.double().std(unbiased=False), "double_q_gap": t.double_q_gap.double().mean(),
+                "target_std": t.expectation.double().std(unbiased=False),
+                "double_q_gap": t.double_q_gap.double().mean(),
                 "sat_hi": (over > 0).double().mean(), "sat_lo": (under > 0).double().mean(),
                 "overshoot": ((over + under).double().sum() / outside.sum().clamp_min(1)),
                 "target_abs_max": t.shifted.abs().max(), "mass_err_max": (t.mass.sum(-1) - 1).abs().max(),

@@ -94,7 +94,7 @@ def evaluate(spec: RunSpec, say: Say) -> dict[str, Any]:
         run = assemble(spec, flatten(last))
         facts = checkpoint.load_final(train_dir, run.world)
         _check_same_model(spec, facts)
-        n, first = run.world.walk.n_steps, int(last["step"]) + 1
+        n, first = run.world.eval_walk.n_steps, int(last["step"]) + 1
         run.world.simulator.reset(first)
         trades, equity = TradeLog("eval"), artefacts.EquityLog(run.world)
         work = Path(spec.resume)

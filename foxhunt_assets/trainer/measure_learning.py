@@ -48,7 +48,7 @@ def specs(world: World) -> list[BufferSpec]:
     """Power-iteration vectors, birth weights, digest chains and the events seen; group "diag"."""
     shapes = {p.name: p.shape for p in world.layout.table}
     return [
-        *(BufferSpec(f"spectral_u.{name}", (shapes[w][0],), "float32", "diag", fill=1.0) for name, w in SPECTRAL.items()),
+        *(BufferSpec(f"spectral_u.{n}", (shapes[w][0],), "float32", "diag", fill=1.0) for n, w in SPECTRAL.items()),
         BufferSpec("birth_weights", (world.layout.size,), "float32", "diag", ("parameter",)),
         BufferSpec("digest_chains", (2,), "int64", "diag", ("replay_rollout",)),
         BufferSpec("events_seen", (len(EVENTS),), "bool", "diag", ("event",)),
@@ -70,7 +70,8 @@ def losses(b: Mapping[str, torch.Tensor]) -> Values:
         "pi.kl_old_new": p["kl"], "pi.ratio_mean": p["ratio_mean"], "pi.ratio_max": p["ratio_max"],
         "pi.clip_frac": p["clip_frac"],
         "v.bias_mean": p["bias"], "v.error_abs_mean": p["error_abs"], "v.calibration_slope": p["calibration_slope"],
-        "rollout.kl_first": p["kl_first"], "rollout.kl_last": p["kl_last"], "rollout.minibatches_run": p["minibatches"].long(),
+        "rollout.kl_first": p["kl_first"], "rollout.kl_last": p["kl_last"],
+        "rollout.minibatches_run": p["minibatches"].long(),
         "per.is_weight_ess_frac": r["ess_frac"], "per.sampled_priority_mean": r["priority_mean"],
         "per.is_weight_mean": r["weight_mean"], "per.is_weight_min": r["weight_min"],
         "per.sample_age_mean": r["age_mean"], "per.sample_age_max": r["age_max"].long(),
@@ -233,7 +234,8 @@ def configuration(b: Mapping[str, torch.Tensor]) -> Values:
         i + "min_hold_steps": isv[slots.MIN_HOLD].long(), i + "frd_horizon_h1": isv[h1].long(),
         i + "frd_horizon_h2": isv[h2].long(), i + "frd_horizon_h3": isv[h3].long(),
         i + "frd_bucket_range_sigma": isv[slots.FRD_RANGE], i + "popart_beta": isv[slots.POPART_BETA],
-        i + "exploration_scale": isv[slots.EXPLORATION_SCALE], i + "ppo_rollout_horizon": isv[slots.ROLLOUT_HORIZON].long(),
+        i + "exploration_scale": isv[slots.EXPLORATION_SCALE],
+        i + "ppo_rollout_horizon": isv[slots.ROLLOUT_HORIZON].long(),
         "rollout.enabled": 1,
         "risk_stack.cmdp.max_open_units": isv[slots.MAX_OPEN_UNITS].long(),
         "risk_stack.trail_factors.tighten": isv[slots.TRAIL_TIGHTEN],

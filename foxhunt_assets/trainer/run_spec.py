@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -22,6 +22,7 @@ CODE_PACKAGES = (
     "kernels", "foxhunt_assets.contracts", "foxhunt_assets.market", "foxhunt_assets.simulator",
     "foxhunt_assets.trainer",
 )  # fmt: skip
+EVALUATION_PACKAGES = (*CODE_PACKAGES, "foxhunt_assets.evaluation")
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,15 @@ class RunSpec:
     lock: str = ""
 
     @property
+    def code(self) -> str:
+        """Hash of the sources that decide this process's bits."""
+        return code_hash(CODE_PACKAGES if self.kind == "train" else EVALUATION_PACKAGES)
+
+    @property
     def run_id(self) -> str:
         """Identity of the training, or of the evaluation (which covers its training's)."""
         body = {
-            "kind": self.kind, "config": self.config.to_json(), "inputs": self.inputs, "code": code_hash(),
+            "kind": self.kind, "config": self.config.to_json(), "inputs": self.inputs, "code": self.code,
             "seed": self.seed, "fold": self.fold,
         }  # fmt: skip
         return hashlib.sha256(storage.canonical_json(body).encode()).hexdigest()[:16]
@@ -70,8 +76,9 @@ class RunSpec:
         return cls.from_json(storage.read_json(path))
 
 
-def code_hash(packages: Sequence[str] = CODE_PACKAGES) -> str:
-    """sha256 over every source file of some packages; by default of those that decide a run's bits."""
+@cache
+def code_hash(packages: tuple[str, ...] = CODE_PACKAGES) -> str:
+    """sha256 over every source file of some packages, read once a process; by default those of training."""
     digest = hashlib.sha256()
     for package in packages:
         root = Path(str(resources.files(package)))

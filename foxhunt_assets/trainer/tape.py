@@ -51,7 +51,7 @@ class Tape:
         return self.features.abs() >= norm.NORM_CLIP
 
     def windows(self, anchors: torch.Tensor, window: int) -> torch.Tensor:
-        """int64 [R, K] rows of the windows ending at `anchors`; a segment's first row stands in for what is before it."""
+        """int64 [R, K] rows of the windows ending at `anchors`; before a segment its first row stands in."""
         back = torch.arange(1 - window, 1, device=anchors.device)
         return torch.maximum(anchors[:, None] + back, self.segment_start[anchors][:, None])
 

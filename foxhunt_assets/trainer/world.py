@@ -62,6 +62,12 @@ class World:
         return TrainWalk(market, spec.train, ends, self.buffers, seed=self.seed, window=c.model.window)
 
     @property
+    def eval_walk(self) -> EvalWalk:
+        """The walk of an evaluating world."""
+        assert isinstance(self.walk, EvalWalk)
+        return self.walk
+
+    @property
     def reward_scale(self) -> torch.Tensor:
         return self.buffers["isv_full"][slots.REWARD_SCALE]
 

@@ -46,7 +46,8 @@ def write_snapshots(folder: Path, rows: int, session: int, seed: int) -> None:
         "bid_sz": size[:, :LEVELS], "ask_sz": size[:, LEVELS:], "bid_ct": size[:, :LEVELS] // 3 + 1,
         "ask_ct": size[:, LEVELS:] // 3 + 1, "action": np.full(rows, ord("M")), "side": np.full(rows, ord("B")),
         "flags": np.full(rows, 128), "depth": np.zeros(rows), "buy_lots": rng.integers(0, 9, rows),
-        "sell_lots": rng.integers(0, 9, rows), "n_trades": rng.integers(0, 4, rows), "n_events": rng.integers(1, 9, rows),
+        "sell_lots": rng.integers(0, 9, rows), "n_trades": rng.integers(0, 4, rows),
+        "n_events": rng.integers(1, 9, rows),
         "low_bid_px": bid - rng.integers(0, 2, rows), "high_ask_px": bid + spread + rng.integers(0, 2, rows),
         "ofi": rng.integers(-20, 21, (rows, LEVELS)), "segment": np.zeros(rows),
     }  # fmt: skip

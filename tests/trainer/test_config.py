@@ -55,4 +55,4 @@ def test_slots_take_the_configuration_and_refuse_what_is_out_of_bounds():
 
 def test_slot_numbers_are_distinct_and_inside_the_storage():
     numbers = [slot.index for slot in slots()]
-    assert len(numbers) == len(set(numbers)) and 0 <= min(numbers) and max(numbers) == 758
+    assert len(numbers) == len(set(numbers)) and min(numbers) >= 0 and max(numbers) == 758
