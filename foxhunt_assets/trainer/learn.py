@@ -95,29 +95,35 @@ class Learner:
         grads_h = tuple(f"grad_h_t.{h}" for h in HEADS)
         return [
             Stage(
-                "gather", self.gather, (*WRITES, *RESULTS, *INSERTED, "replay_count", "priority_tree"),
-                ("learn_x", "learn_x_next"), ("learn_gate", "replay_draws", "stats_policy", "stats_replay"),
+                "gather",
+                self.gather,
+                (*WRITES, *RESULTS, *INSERTED, "replay_count", "priority_tree"),
+                ("learn_x", "learn_x_next"),
+                ("learn_gate", "replay_draws", "stats_policy", "stats_replay"),
                 ("minibatch", "replay"),
             ),
             Stage("encode", self.encode, ("learn_x", "learn_x_next", "weights")),
             Stage("heads", self.heads, ("weights", "target_q", "isv_full")),
             Stage(
-                "losses", self.losses, (*WRITES, *RESULTS), (),
+                "losses",
+                self.losses,
+                (*WRITES, *RESULTS),
+                (),
                 ("learn_gate", "stats_policy", "stats_replay", "kl_stops"),
-            ),  # fmt: skip
-            *(
-                Stage(f"backward_{h}", self._backward(h), ("weights",), (f"grad_h_t.{h}",), ("grads",))
-                for h in HEADS
             ),
+            *(Stage(f"backward_{h}", self._backward(h), ("weights",), (f"grad_h_t.{h}",), ("grads",)) for h in HEADS),
             Stage("combine", self.combine, grads_h, ("grad_h_t_combined",), ("stats_optim",)),
             Stage("backward_encoder", self.backward_encoder, ("grad_h_t_combined",), (), ("grads", "stats_optim")),
             Stage(
-                "optimise", self.optimise, ("grads", "learn_gate"), (),
+                "optimise",
+                self.optimise,
+                ("grads", "learn_gate"),
+                (),
                 ("weights", "adam_m", "adam_v", "adam_t", "stats_optim"),
             ),
             Stage("target", self.target, ("weights", "learn_gate", "isv_full"), (), ("target_q",)),
             Stage("priorities", self.priorities, (), (), ("priority_tree",)),
-        ]  # fmt: skip
+        ]
 
     # --- stages, in order ------------------------------------------------------------------------
 
