@@ -35,7 +35,7 @@ _BINARY_FROM = 16  # deeper than this a level is found by halving, nearer by wal
 # table: int64 [capacity, 4]: order id, side row (-1 empty), price key, size. A price key is the price in ticks, negated
 #   for asks, so that the best level of either side has the greatest key.
 # levels: int64 [3, 2 * slots, depth]: price key ascending, size, count.
-# marks: BOOK record: n_levels of each side row; touched: 1 if the ten best levels may have changed since `top`;
+# marks: a MARKS record: n_levels of each side row; touched: 1 if the ten best levels may have changed since `top`;
 #   in_snapshot; void: 1 after MAYBE_BAD_BOOK until the book is rebuilt; n_orders; errors, as ORDER_ERRORS.
 MARKS = np.dtype(
     [

@@ -230,7 +230,7 @@ def event_end(c, slot, record, new, touched):
     """One event of a kept instrument: write the grid rows before it, then apply it.
 
     new: its book, int32 [3, 2, LEVELS]. touched: may `new` differ from its event before?
-    Returns whether the event counts: one of another month than the lead does not.
+    An event of another month than the lead is counted and makes no row.
     """
     t = c.clock
     while t >= c.windows[W_CLOSE, c.now]:
@@ -239,7 +239,7 @@ def event_end(c, slot, record, new, touched):
     if lead >= 0 and lead != c.slots[slot, CODE]:
         c.other_month += 1
         empty_group(c, slot)
-        return False
+        return
     silent = c.active == 1 and t - c.last_t > MAX_SILENCE
     if silent:
         c.proven_open = -1
@@ -257,7 +257,6 @@ def event_end(c, slot, record, new, touched):
     _take_event(c, slot, record)
     if c.grid == 0:
         emit(c, t)
-    return True
 
 
 @njit

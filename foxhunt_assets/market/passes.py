@@ -24,6 +24,7 @@ from foxhunt_assets.market.dbn import (
     F_LAST,
     F_MAYBE_BAD_BOOK,
     F_SNAPSHOT,
+    RTYPES,
     Header,
     bad_record,
 )
@@ -33,6 +34,7 @@ ACTIONS = "ACMRTFN"
 _ADD, _CANCEL, _MODIFY, _CLEAR, _TRADE = (ord(a) for a in "ACMRT")
 _KNOWN_ACTION = np.isin(np.arange(256), np.frombuffer(ACTIONS.encode(), np.uint8))
 UNMAPPED, NOT_KEPT = -1, -2
+_MBP10, _MBO = RTYPES["mbp-10"], RTYPES["mbo"]
 _EARLIEST, _LATEST = (int(datetime(y, 1, 1, tzinfo=UTC).timestamp()) * 10**9 for y in (2000, 2100))
 _WINDOWS_AHEAD = timedelta(60)
 _NEVER = 2**63 - 1
@@ -114,7 +116,7 @@ def mbp10_pass(clock, routes, counts, octets, words, halves, first_row, tick, ro
             return i, grid.NO_ERROR
         action, side, flags = octets[i, 28], octets[i, 29], octets[i, 30]
         ts_event, ts_recv, size = words[i, 1], words[i, 4], np.int64(halves[i, 6])
-        wrong = _wrong(octets, i, 10, action)
+        wrong = _wrong(octets, i, _MBP10, action)
         if wrong:
             return i, wrong
         route = _route(routes, halves[i, 1], ts_recv)
@@ -153,7 +155,7 @@ def mbo_pass(clock, routes, counts, octets, words, halves, first_row, tick, room
         flags, action, side = octets[i, 36], octets[i, 38], octets[i, 39]
         ts_event, price, ts_recv = words[i, 1], words[i, 3], words[i, 5]
         size = np.int64(halves[i, 8])
-        wrong = _wrong(octets, i, 160, action)
+        wrong = _wrong(octets, i, _MBO, action)
         if wrong:
             return i, wrong
         route = _route(routes, halves[i, 1], ts_recv)
@@ -308,7 +310,7 @@ class Decoder:
             )
         octets = records[row - self.row]
         record = octets.view(self.header.dtype)[0]
-        if error == grid.BAD_HEADER:
+        if (int(octets[0]) * 4, int(octets[1])) != (len(octets), RTYPES[str(self.header.schema)]):
             return bad_record(self.path, self.header, row, octets)
         what = {
             grid.BAD_TICK: f"a price that is no multiple of the tick {self.facts.tick_points}; "

@@ -224,6 +224,23 @@ def test_file_order_holds_where_times_step_back(tmp_path: Path) -> None:
     assert c["bid_px"][:, 0].tolist() == [1_002] and ((c["ts"] - T0) // MS).tolist() == [500]
 
 
+def test_trades_of_an_unfinished_event_are_counted_as_dropped(tmp_path: Path) -> None:
+    report, c, _ = decoded_mbp(tmp_path, [mbp(T0), mbp(T0 + MS, action="T", flags=0)])
+    assert report["dropped_trades"] == 1 and report["trades"] == 0 and c["n_trades"].tolist() == [0]
+
+
+def test_records_with_a_send_time_decode_alike(tmp_path: Path) -> None:
+    plain = np.concatenate([mbp(T0 + i * MS, bid=20_000 + i, ask=20_010 + i) for i in range(46)])
+    header = dbn.Header(3, "mbp-10", "GLBX.MDP3", 0, None, True, None, (), ())
+    wide = np.zeros(len(plain), header.dtype)
+    for name in plain.dtype.names:
+        wide[name] = plain[name]
+    wide["length"] = 94
+    _, want, _ = decoded(made.write_mbp(tmp_path / "a.dbn", [plain]))
+    _, got, _ = decoded(made.write_mbp(tmp_path / "b.dbn", [wide], ts_out=True))
+    assert all((got[name] == want[name]).all() for name in want)
+
+
 # --- segments -------------------------------------------------------------------------------------------------------
 
 
@@ -432,11 +449,13 @@ def changed(field: str, value: int) -> np.ndarray:
         (changed("length", 94), "record 1 has length 94"),
         (changed("action", ord("X")), "record 1: action 'X'"),
         (changed("ts_recv", 2**64 - 1), "record 1: ts_recv 18446744073709551615"),
+        (np.frombuffer(b"DBN" + bytes(365), np.uint8), "record 1 has length 68 and rtype 66"),  # a header
     ],
 )
 def test_a_wrong_record_is_named(tmp_path: Path, record: np.ndarray, words: str) -> None:
     with pytest.raises(BadInput, match=words):
-        decoded_mbp(tmp_path, [mbp(T0), record])
+        path = made.write_mbp(tmp_path / "a.dbn", [part.view(np.uint8) for part in (mbp(T0), record)])
+        decoded(path)
 
 
 @pytest.mark.parametrize(
