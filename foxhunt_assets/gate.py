@@ -6,8 +6,11 @@ home instance says is current is copied there as plain events; the artefacts the
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import dagster as dg
@@ -17,7 +20,7 @@ from foxhunt_assets.build import build
 from foxhunt_assets.checks import asset_partitions
 from foxhunt_assets.lineage import QUIET, Problem, problems_of
 from foxhunt_assets.partitions import known_files, partitions, register_files
-from foxhunt_assets.resources import instance
+from foxhunt_assets.resources import instance, prepare_instance
 from foxhunt_assets.settings import Settings
 
 Outcome = Literal["pass", "FAIL", "CRASH", "MISSING"]
@@ -37,7 +40,7 @@ class Line:
 
     def __str__(self) -> str:
         where = f"{self.asset} {self.partition or ''}".strip()
-        return f"{self.outcome:<8}{where:<60}{self.check}{': ' + self.text if self.text else ''}"
+        return f"{self.outcome:<8}{where:<72} {self.check}{': ' + self.text if self.text else ''}"
 
 
 def run(settings: Settings) -> list[Line]:
@@ -46,7 +49,7 @@ def run(settings: Settings) -> list[Line]:
     keys = {name: asset_partitions(name, parts) for name in gates.BLOCKING}
     defs = dg.Definitions.merge(build(settings), dg.Definitions(jobs=[_job(name) for name in _checked()]))
     lines: list[Line] = []
-    with instance(settings) as home, dg.DagsterInstance.local_temp() as scratch:
+    with instance(settings) as home, _scratch() as scratch:
         files = known_files(home)
         register_files(scratch, files)
         wanted = {name: _partition_keys(name, part, files) for name, part in keys.items()}
@@ -68,6 +71,16 @@ def exit_code(lines: Sequence[Line]) -> int:
     if "FAIL" in outcomes:
         return 1
     return 0 if "pass" in outcomes and "MISSING" not in outcomes else 2
+
+
+@contextlib.contextmanager
+def _scratch() -> Iterator[dg.DagsterInstance]:
+    """An instance of our own configuration that nobody else sees and that is gone afterwards."""
+    with (
+        tempfile.TemporaryDirectory(prefix="foxhunt-gate-") as folder,
+        dg.DagsterInstance.from_config(str(prepare_instance(Path(folder)))) as made,
+    ):
+        yield made
 
 
 def _checked() -> list[str]:

@@ -63,8 +63,8 @@ def current(instance: dg.DagsterInstance, asset: str, partition: str | None) -> 
         raise BadInput(f"{_name(asset, partition)} is not materialised; materialise it first")
     metadata = {name: value.value for name, value in event.metadata.items()}
     return Current(
-        asset, partition, Path(metadata[FOLDER]), (event.tags or {})["dagster/data_version"],
-        metadata[MANIFEST_SHA], metadata,
+        asset, partition, Path(str(metadata[FOLDER])), (event.tags or {})["dagster/data_version"],
+        str(metadata[MANIFEST_SHA]), metadata,
     )  # fmt: skip
 
 

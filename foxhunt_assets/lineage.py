@@ -54,8 +54,15 @@ def run_job(
     if problems:
         first = problems[0]
         raise RunFailed(f"{name}: {first.step}: {first.text}", first.exit_code)
-    checks = len(result.get_asset_check_evaluations())
-    tell(f"{name:<72} {time.perf_counter() - began:7.1f} s  {checks} checks passed" if checks else f"{name}")
+    tell(f"{name:<72} {time.perf_counter() - began:7.1f} s  {_checks_line(result)}")
+
+
+def _checks_line(result: Any) -> str:
+    """How many checks passed, and the remarks of those that stop nothing."""
+    evaluations = result.get_asset_check_evaluations()
+    remarks = [f"{e.check_name}: {_line(e.description)}" for e in evaluations if not e.passed]
+    passed = f"{len(evaluations) - len(remarks)} checks passed"
+    return f"{passed}; remark {'; '.join(remarks)}" if remarks else passed
 
 
 def problems_of(result: Any) -> list[Problem]:

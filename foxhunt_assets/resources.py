@@ -10,6 +10,7 @@ import functools
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,11 +156,13 @@ class TrainerLauncher:
         orders = world.layout.work / "orders" / f"{spec.kind}-{spec.run_id}.json"
         storage.write_json(orders, spec.to_json())
         try:
-            self._pipes.run(
-                context=context.op_execution_context,
-                command=[*self._command, spec.kind, str(orders)],
-                env={"FOXHUNT_HOME": str(world.settings.home)},
-            ).get_results(implicit_materializations=False)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", category=dg.PreviewWarning)  # of Pipes' own internals
+                self._pipes.run(
+                    context=context.op_execution_context,
+                    command=[*self._command, spec.kind, str(orders)],
+                    env={"FOXHUNT_HOME": str(world.settings.home)},
+                ).get_results(implicit_materializations=False)
         except DagsterPipesExecutionError as error:
             raise dg.Failure(
                 description=f"{spec.kind} {spec.fold} seed {spec.seed}: {error}; {_where(spec)}",

@@ -12,17 +12,19 @@ from typing import Any
 import dagster as dg
 
 from foxhunt_assets import storage
-from foxhunt_assets.assets.metadata import folder_metadata, trained_code
+from foxhunt_assets.assets.metadata import folder_metadata
 from foxhunt_assets.assets.training import FOLD_INPUTS, fold_inputs, make_spec
 from foxhunt_assets.assets.versions import json_sha256
 from foxhunt_assets.determinism.twin import arm_folders, run_twin
 from foxhunt_assets.partitions import Partitions
 from foxhunt_assets.resources import GPU_POOL, World, step
 from foxhunt_assets.trainer.config import TrainerConfig, from_profile
-from foxhunt_assets.trainer.run_spec import RunSpec
+from foxhunt_assets.trainer.run_spec import RunSpec, code_hash
 
 GROUP = "determinism"
 VERDICT_FILE = "verdict.json"
+TWIN_WINDOWS = 3  # rollout windows that an arm learns from
+TWIN_EVAL_STEPS = 24
 ARM_TIMEOUT_S = 3_600.0  # of one process; a demo-size run takes a minute
 
 
@@ -37,7 +39,7 @@ def determinism_assets(parts: Partitions) -> list[dg.AssetsDefinition]:
         group_name=GROUP,
         kinds={"json"},
         pool=GPU_POOL,
-        code_version=trained_code(),
+        code_version=code_hash(),
         description="Whether two runs of one seed, in two fresh processes, agree on every bit the contract names; "
         "a PASS says what it covered.",
     )
@@ -49,18 +51,23 @@ def determinism_assets(parts: Partitions) -> list[dg.AssetsDefinition]:
 
 
 def twin_config(world: World) -> TrainerConfig:
-    """Demo size, with the horizons, window and latency that the fold was cut for."""
+    """Demo size, with the horizons, window and latency that the fold was cut for; short, yet long enough to learn
+    from full windows, to write a resumable checkpoint, and to evaluate and drain."""
     config = world.config
-    if config.profile == "demo":
-        return config
-    return from_profile(
-        "demo",
-        {
+    if config.profile != "demo":
+        cut_for = {
             "labels": {"horizons": config.labels.horizons},
             "model": {"window": config.model.window},
             "env": {"latency_steps": config.env.latency_steps},
-        },
+        }
+        config = from_profile("demo", cut_for)
+    windows = TWIN_WINDOWS * config.learning.rollout_steps
+    run = dataclasses.replace(
+        config.run,
+        n_steps=min(config.run.n_steps, max(windows, config.run.checkpoint_every + 1)),
+        n_eval_steps=min(config.run.n_eval_steps or TWIN_EVAL_STEPS, TWIN_EVAL_STEPS),
     )
+    return dataclasses.replace(config, run=run)
 
 
 def make_verdict(instance: dg.DagsterInstance, world: World, fold: str) -> dg.MaterializeResult:
@@ -72,7 +79,7 @@ def make_verdict(instance: dg.DagsterInstance, world: World, fold: str) -> dg.Ma
     folders = arm_folders(world.layout, key)
     verdict = run_twin([_commands(train, evaluate, arm) for arm in folders], folders, ARM_TIMEOUT_S)
     covers = {
-        "code": trained_code(), "config": config.hash, "inputs": train.inputs, "device": world.device, "fold": fold,
+        "code": code_hash(), "config": config.hash, "inputs": train.inputs, "device": world.device, "fold": fold,
         "seed": seed,
     }  # fmt: skip
     folder = world.verdicts / "determinism" / key
@@ -81,7 +88,7 @@ def make_verdict(instance: dg.DagsterInstance, world: World, fold: str) -> dg.Ma
         lambda out: _write(out, verdict, covers),
         lambda out: None,  # a verdict of any kind is a result; the check same_bits judges it
         world.layout.quarantine,
-        {"asset": "determinism_verdict", "inputs": train.inputs, "code": trained_code()},
+        {"asset": "determinism_verdict", "inputs": train.inputs, "code": code_hash()},
         replace=True,
     )
     return dg.MaterializeResult(

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from foxhunt_assets import gates, storage
 from foxhunt_assets.assets import pictures
 from foxhunt_assets.assets.metadata import column_schema
-from foxhunt_assets.assets.training import committed, fold_inputs, make_spec, outputs, run_specs
+from foxhunt_assets.assets.training import committed, fold_inputs, make_spec, outputs, run_specs, same_identity
 from foxhunt_assets.contracts.sameness import EVAL_RUN
 from foxhunt_assets.contracts.tables import TRADES
 from foxhunt_assets.errors import BadInput
@@ -68,6 +68,7 @@ def run_evaluation(
     launcher.run(context, world, spec)
     folder = committed(spec.out, [*ARTEFACTS.values(), "equity.parquet"])
     summary = storage.read_json(folder / "eval_summary.json")
+    same_identity(spec, summary["eval_id"])
     values = {
         "eval_diag": {"dagster/row_count": summary["n_steps"] + 1},
         "eval_summary": {**{name: summary[name] for name in SHOWN}, "equity": equity_picture(folder, summary)},

@@ -4,7 +4,6 @@ Only fold_spec looks over file partitions. It takes those whose checks passed, l
 the reason, and waits for none; everything after it depends on the files through it alone.
 """
 
-import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,10 @@ GROUP = "market"
 # Sources that decide a snapshot's bits; a change of one makes the snapshots stale, a change of the trainer does not.
 MARKET_PACKAGES = ("kernels", "foxhunt_assets.contracts", "foxhunt_assets.market")
 
-market_code = functools.cache(functools.partial(code_hash, MARKET_PACKAGES))
+
+def market_code() -> str:
+    """Code version of what is decoded and cut."""
+    return code_hash(MARKET_PACKAGES)
 
 
 def market_assets(parts: Partitions) -> list[Any]:

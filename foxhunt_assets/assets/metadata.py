@@ -6,7 +6,6 @@ which the metadata points to.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,8 +23,6 @@ from foxhunt_assets.trainer.run_spec import code_hash
 
 MAX_NUMBERS = 40
 MAX_BYTES = 64 * 1024
-
-trained_code = functools.cache(code_hash)  # the sources do not change while a process lives
 
 
 def to_py(value: Any) -> Any:
@@ -66,7 +63,7 @@ def folder_metadata(world: World, folder: Path, values: Mapping[str, Any]) -> di
         {
             FOLDER: dg.MetadataValue.path(str(folder)),
             MANIFEST_SHA: storage.file_sha256(folder / storage.MANIFEST),
-            "code": trained_code(),
+            "code": code_hash(),
             "config": world.config.hash,
             "settings": world.settings.hash,
             "git": git_identity(),

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import dagster as dg
 
 from foxhunt_assets import gates, storage
-from foxhunt_assets.assets.metadata import column_schema, folder_metadata, trained_code
+from foxhunt_assets.assets.metadata import column_schema, folder_metadata
 from foxhunt_assets.assets.versions import run_version
 from foxhunt_assets.audits import read_fold
 from foxhunt_assets.contracts.diag import contract_sha256, live_leaves
@@ -23,7 +23,7 @@ from foxhunt_assets.errors import ContractBroken
 from foxhunt_assets.partitions import Partitions, split_run_key
 from foxhunt_assets.resources import GPU_POOL, TrainerLauncher, World, partition_of, step
 from foxhunt_assets.trainer.config import TrainerConfig
-from foxhunt_assets.trainer.run_spec import RunSpec
+from foxhunt_assets.trainer.run_spec import RunSpec, code_hash
 
 GROUP = "training"
 FOLD_INPUTS = ("fold_spec", "frd_labels", "feature_norm")
@@ -69,7 +69,7 @@ def run_specs(
     return [
         dg.AssetSpec(
             name, deps=list(deps), partitions_def=parts.runs, group_name=group, kinds=kinds[name], skippable=True,
-            description=text, metadata=schemas.get(name, {}), code_version=trained_code(),
+            description=text, metadata=schemas.get(name, {}), code_version=code_hash(),
         )
         for name, text in descriptions.items()
     ]  # fmt: skip
@@ -84,6 +84,7 @@ def run_training(
     launcher.run(context, world, spec)
     folder = committed(spec.out, [*ARTEFACTS.values(), "train_summary.json"])
     summary = storage.read_json(folder / "train_summary.json")
+    same_identity(spec, summary["run_id"])
     if summary["completed_clean"] is not True:
         raise ContractBroken(f"{folder}: train_summary.json does not say completed_clean; train again")
     values = {
@@ -109,6 +110,12 @@ def committed(out: str, files: Sequence[str]) -> Path:
     if missing:
         raise ContractBroken(f"{folder}: {missing[0]} was not written; remove the folder and run it again")
     return folder
+
+
+def same_identity(spec: RunSpec, written: str) -> None:
+    """The run that was ordered must be the run that was made: an edit of the sources between the two changes it."""
+    if written != spec.run_id:
+        raise ContractBroken(f"{spec.out}: ordered as {spec.run_id}, made as {written}: the sources changed meanwhile")
 
 
 def outputs(

@@ -1,0 +1,300 @@
+"""The `foxhunt` command: exit codes, one line on stderr, no traceback, and what each verb says."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from foxhunt_assets import cli, demo, gate, run_folders, storage, ui
+from foxhunt_assets.contracts import diag
+from foxhunt_assets.errors import BadInput, ContractBroken, NotComparable
+from foxhunt_assets.settings import Settings, load
+from tests.trainer.fold_by_hand import TINY
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("FOXHUNT_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("FOXHUNT_DATA_DIR", raising=False)
+    return tmp_path / "home"
+
+
+def run(capsys, *argv):
+    code = cli.main(argv)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.mark.parametrize(("error", "code"), [(BadInput("x"), 2), (ContractBroken("x"), 1), (NotComparable("x"), 3)])
+def test_a_user_s_error_is_one_line_and_its_exit_code(capsys, home, monkeypatch, error, code):
+    def raises(args):
+        raise error
+
+    monkeypatch.setattr(cli, "_runs", raises)
+    found, out, err = run(capsys, "runs")
+    assert (found, out, err) == (code, "", "foxhunt: x\n")
+
+
+def test_our_own_error_is_exit_4_with_the_traceback_in_a_file(capsys, home, monkeypatch):
+    def raises(args):
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(cli, "_runs", raises)
+    code, _, err = run(capsys, "runs")
+    assert code == 4 and err.count("\n") == 1 and "Traceback" not in err
+    (report,) = (home / "work" / "errors").iterdir()
+    assert str(report) in err and "RuntimeError: a bug" in report.read_text()
+
+
+def test_arguments_that_make_no_sense_are_exit_2(capsys, home):
+    for argv in ([], ["nonsense"], ["demo", "--folds", "0"], ["contract", "other"]):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(argv)
+        assert stop.value.code == 2
+
+
+def test_every_verb_has_a_help_text(capsys):
+    verbs = ("demo", "synth", "inspect", "contract", "validate", "compare", "determinism", "gate", "runs", "report")
+    for verb in (*verbs, "ui", "bench"):
+        with pytest.raises(SystemExit) as stop:
+            cli.main([verb, "--help"])
+        assert stop.value.code == 0
+        assert len(capsys.readouterr().out) > 100
+
+
+def test_contract_prints_live_leaves_and_all_712(capsys, home):
+    code, out, _ = run(capsys, "contract", "diag")
+    assert code == 0 and out.split() == [leaf.path for leaf in diag.live_leaves()]
+    code, out, _ = run(capsys, "contract", "diag", "--all")
+    assert code == 0 and len(set(out.split())) == 712
+
+
+def test_an_output_that_nobody_reads_is_no_error():
+    shell = f"{sys.executable} -m foxhunt_assets.cli contract diag --all | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shell], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == "0" and done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["runs"], "no finished run"),
+        (["report", "abc"], "no run of id 'abc'"),
+        (["validate", "abc"], "no run of id 'abc'"),
+        (["inspect", "/nowhere.dbn"], "/nowhere.dbn"),
+        (["demo", "--data", "/nowhere.dbn.zst"], "no such file"),
+        (["demo", "--data", __file__], "not a Databento file by its name"),
+        (["gate"], "no check ran"),
+        (["demo", "--profile", "enormous"], "unknown profile"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named(capsys, home, argv, says):
+    code, _, err = run(capsys, *argv)
+    assert code == 2 and says in err and err.count("\n") == 1
+
+
+def test_flags_never_contradict_the_file(capsys, home):
+    assert demo.prepare(home, "quick", 3).training.profile == "quick"
+    settings = demo.prepare(home, None, None)
+    assert (settings.training.profile, settings.folds.n_folds) == ("quick", 3)
+    with pytest.raises(BadInput, match="says 3, --folds says 2"):
+        demo.prepare(home, None, 2)
+    assert load().hash == settings.hash
+
+
+def test_a_real_file_is_linked_under_its_own_name_and_never_mixed(home, tmp_path):
+    file = tmp_path / "es.mbo.dbn.zst"
+    file.write_bytes(b"x")
+    folder = home / "data"
+    for _ in range(2):  # again is fine
+        demo.link_file(file, folder, list(folder.glob("*")))
+    assert (folder / file.name).resolve() == file.resolve() and len(list(folder.iterdir())) == 1
+    other = tmp_path / "other.dbn"
+    other.write_bytes(b"y")
+    with pytest.raises(BadInput, match="another FOXHUNT_HOME"):
+        demo.link_file(other, folder, list(folder.glob("*")))
+
+
+def test_an_empty_data_folder_that_was_named_is_refused_and_not_filled(home, tmp_path, monkeypatch):
+    monkeypatch.setenv("FOXHUNT_DATA_DIR", str(tmp_path / "mine"))
+    with pytest.raises(BadInput, match="no Databento file"):
+        demo.prepare_data(load(), None, lambda text: None)
+    assert not (tmp_path / "mine").exists()
+
+
+def line(outcome, asset="diag"):
+    return gate.Line(outcome, asset, "fold_0|0", "c")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [([], 2), (["pass"], 0), (["pass", "MISSING"], 2), (["MISSING"], 2), (["pass", "FAIL", "MISSING"], 1),
+     (["pass", "FAIL", "CRASH"], 4)],
+)  # fmt: skip
+def test_the_gate_is_never_green_without_a_pass_of_everything(outcomes, code):
+    assert gate.exit_code([line(o) for o in outcomes]) == code
+
+
+def finished(home, run_id):
+    folder = home / "runs" / "fold_0" / "0" / run_id / "train"
+    summary = {
+        "run_id": run_id, "fold": "fold_0", "seed": 0, "n_steps": 7, "total_trades": 2, "realized_pnl_usd_cum": -1.5,
+        "synthetic": True,
+    }  # fmt: skip
+    storage.write_json(folder / "train_summary.json", summary)
+    return folder.parent
+
+
+def test_runs_are_listed_and_found_by_the_start_of_their_id(capsys, home):
+    first = finished(home, "aa" * 8)
+    finished(home, "ab" * 8)
+    code, out, _ = run(capsys, "runs")
+    assert code == 0 and len(out.splitlines()) == 2 and "-1.50 USD  synthetic" in out
+    assert run_folders.one_run(home, "aa") == first
+    for name, says in (("a", "2 runs"), ("zz", "no run"), ("", "no run")):
+        with pytest.raises(BadInput, match=says):
+            run_folders.one_run(home, name)
+
+
+def test_a_folder_that_is_no_run_is_refused(home, tmp_path):
+    with pytest.raises(BadInput, match="holds neither"):
+        run_folders.faults(tmp_path, "ES")
+
+
+def test_bench_reports_a_benchmark_that_fails(capsys, home, monkeypatch, tmp_path):
+    package = tmp_path / "foxhunt_assets"
+    (tmp_path / "benchmarks").mkdir()
+    monkeypatch.setattr(cli, "__file__", str(package / "cli.py"))
+    assert run(capsys, "bench")[0] == 2
+    (tmp_path / "benchmarks" / "a.py").write_text("print(1)")
+    assert run(capsys, "bench")[0] == 0
+    (tmp_path / "benchmarks" / "b.py").write_text("raise SystemExit(3)")
+    code, _, err = run(capsys, "bench")
+    assert code == 4 and "b.py" in err
+
+
+def test_a_second_ui_of_one_home_is_refused_with_the_pid_of_the_first(home):
+    with storage.lock(home / "work" / "ui.pid", "x"), pytest.raises(BadInput, match=str(os.getpid())):
+        ui.serve(Settings(home=home), 3999)
+
+
+TOML = """
+[folds]
+n_folds = 2
+[training]
+device = "cpu"
+"""
+
+
+def tiny_home(home: Path) -> dict[str, str]:
+    """A home whose foxhunt.toml makes every run tiny; the environment that uses it."""
+    lines = [TOML]
+    for name, values in TINY.items():
+        lines.append(f"[training.overrides.{name}]")
+        lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
+    storage.write_text(home / "foxhunt.toml", "\n".join(lines) + "\n")
+    return {**os.environ, "FOXHUNT_HOME": str(home), "PYTHONPATH": str(ROOT)}
+
+
+def foxhunt(env, *argv, code=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "foxhunt_assets.cli", *argv],
+        env=env,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, f"{argv}: exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_demo_end_to_end_then_gate_validate_report_and_a_second_demo(tmp_path):
+    """Small, but everything real: files, decoding, training, evaluation, verdicts, twin, gate."""
+    home = tmp_path / "home"
+    env = tiny_home(home)
+    foxhunt(env, "gate", code=2)
+    data = tmp_path / "generated"
+    foxhunt(env, "synth", str(data), "--sessions", "4", "--minutes", "1")
+    env["FOXHUNT_DATA_DIR"] = str(data)
+    (data / "broken.dbn").write_bytes(b"not DBN at all")  # refused, listed, and in nobody's way
+    out = foxhunt(env, "demo")
+    assert "refused: snapshots broken-dbn" in out and "synthetic data" in out
+    assert "determinism: PASS on cpu" in out and out.count("synthetic  ") >= 2
+    spec = storage.read_json(home / "folds" / "fold_1" / "spec" / "fold_spec.json")
+    assert [key for key, _ in spec["quarantined"]] == [storage.source_key("broken.dbn")]
+    listed = foxhunt(env, "runs")
+    assert listed.count("train  70 steps") == 2 and listed.count("  eval-") == 2
+    gated = foxhunt(env, "gate")
+    assert "FAIL" not in gated and "MISSING" not in gated and "checks ran, 0 failed" in gated
+    runs = sorted((home / "runs").glob("*/*/*"))
+    for folder in runs:
+        assert foxhunt(env, "validate", folder.name).count("pass") == 2
+        assert "report.md" in foxhunt(env, "report", folder.name)
+    again = foxhunt(env, "demo")
+    assert "step 70/70" not in again.split("determinism")[0]  # finished runs are not run again
+    assert sorted((home / "runs").glob("*/*/*")) == runs
+    assert foxhunt(env, "compare", str(runs[0] / "train"), str(runs[1] / "train"), code=3)
+    # one cent moved in one summary: validate and gate both say so, and the exit code is the truth
+    path = next(runs[0].glob("eval-*/eval_summary.json"))
+    path.write_text(path.read_text().replace('"total_pnl_cents": ', '"total_pnl_cents": 1'))
+    foxhunt(env, "validate", runs[0].name, code=2)
+    assert "FAIL" in foxhunt(env, "gate", code=1)
+
+
+@pytest.mark.slow
+def test_the_ui_serves_and_ends_as_a_group(tmp_path):
+    env = tiny_home(tmp_path / "home")
+    port = 3_900 + os.getpid() % 90
+    process = subprocess.Popen(
+        [sys.executable, "-m", "foxhunt_assets.cli", "ui", "--port", str(port)], env=env, cwd=ROOT,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        answer = ""
+        for _ in range(180):
+            try:
+                answer = urllib.request.urlopen(f"http://127.0.0.1:{port}/server_info", timeout=5).read().decode()
+                break
+            except OSError:
+                time.sleep(1)
+        assert "dagster_webserver_version" in answer
+        query = json.dumps({"query": "{ assetNodes { assetKey { path } } }"}).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/graphql", query, {"Content-Type": "application/json"}
+        )
+        nodes = json.loads(urllib.request.urlopen(request, timeout=60).read())["data"]["assetNodes"]
+        assert "determinism_verdict" in {node["assetKey"]["path"][0] for node in nodes}
+        children = descendants(process.pid)
+        assert len(children) >= 3
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and any(alive(pid) for pid in children):
+        time.sleep(0.5)
+    assert not [pid for pid in children if alive(pid)]
+
+
+def descendants(pid: int) -> list[int]:
+    out = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout.split()
+    return [p for child in out for p in (int(child), *descendants(int(child)))]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
