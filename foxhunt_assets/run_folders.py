@@ -63,9 +63,7 @@ def faults(folder: Path, root: str) -> list[str]:
         return folders.train_faults(folder, root)
     if (folder / "eval_summary.json").is_file():
         return folders.eval_faults(folder, folder.parent / "train", root)
-    raise BadInput(
-        f"{folder}: neither a train nor an eval folder; give a folder with train_summary.json or eval_summary.json"
-    )
+    raise BadInput(f"{folder}: holds neither train_summary.json nor eval_summary.json; give a run id or such a folder")
 
 
 def reports(home: Path, name: str) -> list[Path]:
