@@ -17,7 +17,7 @@ class MarketView:
     """A tape of N rows. Prices in ticks (an absent level has ABSENT_PX and size 0), sizes in lots.
 
     bid_px, ask_px, bid_sz, ask_sz: int32 [N, 10], best first. low_bid_px, high_ask_px: int32 [N], extremes since
-    the row before. ts: int64 [N], ns. segment: int32 [N], -1 outside every session. fee_cents: int64 [N], cents a
+    the row before. ts, ts_event: int64 [N], ns, when the row is known and when its last event happened. segment: int32 [N], -1 outside every session. fee_cents: int64 [N], cents a
     side and lot for a fill on that row. tick_cents: cents one tick of one lot is worth.
 
     Marks are in half ticks. Where tick_cents is odd (MES: 125) half a tick is half a cent; the mark of an account
@@ -31,6 +31,7 @@ class MarketView:
     low_bid_px: torch.Tensor
     high_ask_px: torch.Tensor
     ts: torch.Tensor
+    ts_event: torch.Tensor
     segment: torch.Tensor
     fee_cents: torch.Tensor
     tick_cents: int
@@ -40,7 +41,7 @@ class MarketView:
         wanted = {
             **dict.fromkeys(_BOOK_COLUMNS, ((rows, LEVELS), torch.int32)),
             **dict.fromkeys(("low_bid_px", "high_ask_px", "segment"), ((rows,), torch.int32)),
-            **dict.fromkeys(("ts", "fee_cents"), ((rows,), torch.int64)),
+            **dict.fromkeys(("ts", "ts_event", "fee_cents"), ((rows,), torch.int64)),
         }
         for name, (shape, dtype) in wanted.items():
             tensor = getattr(self, name)

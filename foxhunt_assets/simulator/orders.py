@@ -32,6 +32,7 @@ class Book(NamedTuple):
     low_bid: torch.Tensor  # int64 [B] ticks, or absent
     high_ask: torch.Tensor
     ts: torch.Tensor  # int64 [B]
+    ts_event: torch.Tensor
     fee: torch.Tensor  # int64 [B] cents a lot
     sound: torch.Tensor  # bool [B], two-sided and not crossed or locked
     mark: torch.Tensor  # int64 [B] half ticks: the mid, or the last valid one where a touch is absent
@@ -54,6 +55,7 @@ def read_book(market: MarketView, row: torch.Tensor, buffers: Buffers) -> Book:
         low_bid=market.low_bid_px[row].to(torch.int64),
         high_ask=market.high_ask_px[row].to(torch.int64),
         ts=market.ts[row],
+        ts_event=market.ts_event[row],
         fee=market.fee_cents[row],
         sound=sound,
         mark=torch.where(two_sided, mid, buffers["acct_mark_half_ticks"]),
@@ -156,7 +158,7 @@ class Desk:
         self.add("forced_rest_lots", done.lots_at[:, :, -1].sum(1))
         self.add("slippage_half_ticks", side * (2 * tick_lots - lots * book.mark))
         self.add("touch_fills", torch.where(shown, fills, 0))
-        self.add("lag_ns", fills * (book.ts - decided_ts))
+        self.add("lag_ns", fills * (book.ts_event - decided_ts))
         self.add("fee_cents", fees)
         self.add("cash_cents", -side * tick_lots * self.tick_cents - fees)
         self.count["levels_max"] = self.count["levels_max"].maximum(levels)

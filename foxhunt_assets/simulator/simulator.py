@@ -70,7 +70,7 @@ class StepOutcome:
     slippage_half_ticks: torch.Tensor  # adverse distance from the mid x lots
     touch_fills: torch.Tensor  # fills on a book with a displayed touch
     touch_take: torch.Tensor  # float64, sum over them of lots over the touch's displayed size
-    lag_ns: torch.Tensor  # sum over fills of fill book ts - decision row ts
+    lag_ns: torch.Tensor  # sum over fills of the fill book's ts_event less the decision row's
     units_added: torch.Tensor  # units opened on top of an open unit
     units_closed_singly: torch.Tensor  # units closed by a stop or a half close that left the account with lots
     tightened: torch.Tensor  # open units whose trail distance fell
@@ -148,12 +148,12 @@ class Simulator:
         due, signs = (executed, entry_signs) if drain else self._due(executed, entry_signs)
         book = read_book(self.market, row, b)
         work = AccountStep(
-            self.env, self.market.tick_cents, book, b, b["acct_step"].fill_(step), self.market.ts[anchor]
+            self.env, self.market.tick_cents, book, b, b["acct_step"].fill_(step), self.market.ts_event[anchor]
         )
         before = _Before(anchor, work.signed_lots, work.units.number, b["acct_equity_cents"].clone())
         if not drain:
             work.stops()
-            work.policy(due, signs, self.market.ts[(row - self.env.latency_steps).clamp(min=0)])
+            work.policy(due, signs, self.market.ts_event[(row - self.env.latency_steps).clamp(min=0)])
         equity = self.env.start_equity_cents + b["acct_realised_cents"] + work.realised + work.open_cents()
         reason = self._end_reason(equity <= 0, phase_end or drain, drain)
         work.flatten(reason, due)

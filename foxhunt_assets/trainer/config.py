@@ -180,15 +180,13 @@ def _plain(kind: Any, value: Any, where: str) -> Any:
 
 
 def _check(c: TrainerConfig) -> TrainerConfig:
-    m, e, le = c.model, c.env, c.learning
+    m, le = c.model, c.learning
     rules = {
         "model.accounts must be 1 or more": m.accounts >= 1,
         "model.window must be 2 or more": m.window >= 2,
         "labels.horizons must be ascending, positive and distinct": list(c.labels.horizons)
         == sorted({h for h in c.labels.horizons if h > 0}),
         "labels.horizons must be three (h1, h2, h3 of the diagnostics)": len(c.labels.horizons) == 3,
-        "env.latency_steps must be 1 or more: an order never fills on the book it was decided on": e.latency_steps >= 1,
-        "env.max_units must be 1 to 4": 1 <= e.max_units <= 4,
         "learning.rollout_steps must be 32 to 1024": 32 <= le.rollout_steps <= 1024,
         "learning.minibatches must divide accounts x rollout_steps": (m.accounts * le.rollout_steps) % le.minibatches
         == 0,

@@ -27,8 +27,8 @@ Row = dict[str, int | float | bool]
 
 # Leaves that stand for float32 slots are written as the shortest decimal that round-trips float32.
 _SLOT_BACKED = (
-    "isv_config.", "risk_stack.trail_factors.", "risk_stack.atom_calibration.gamma",
-    "risk_stack.atom_calibration.popart_sigma", "popart.mu", "popart.sigma_welford", "target_net.tau",
+    "isv_config.", "risk_stack.trail_factors.",
+    "risk_stack.atom_calibration.popart_sigma", "popart.mu", "popart.sigma_welford",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from foxhunt_assets import storage
 from foxhunt_assets.contracts.diag import flatten
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.simulator.trades import TradeLog
-from foxhunt_assets.trainer import artefacts, checkpoint
+from foxhunt_assets.trainer import artefacts, checkpoint, slots
 from foxhunt_assets.trainer.assemble import Assembly, assemble
 from foxhunt_assets.trainer.checkpoint import Resume
 from foxhunt_assets.trainer.diag import DiagWriter, Row
@@ -93,6 +93,7 @@ def evaluate(spec: RunSpec, say: Say) -> dict[str, Any]:
     with storage.lock(Path(spec.lock), f"device {spec.device}"):
         run = assemble(spec, flatten(last))
         facts = checkpoint.load_final(train_dir, run.world)
+        slots.set_evaluation(run.world.buffers["isv_full"])
         _check_same_model(spec, facts)
         n, first = run.world.eval_walk.n_steps, int(last["step"]) + 1
         run.world.simulator.reset(first)

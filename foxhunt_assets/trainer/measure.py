@@ -244,7 +244,6 @@ def _actions(c: Collector, b: Mapping[str, torch.Tensor], p: torch.Tensor) -> Va
         **{f"windowed_act_hist.{name}": windowed[i] for i, name in enumerate(ACTIONS)},
         "actions.switch_frac": switched.double().mean(),
         "actions.pregate_entropy": heads.entropy(pregate.double() / n),
-        "actions.overridden_frac": (executed != sampled).double().mean(),
         "sac.action_entropy_step": heads.entropy(share),
         "sac.account_entropy_mean": account_entropy.mean(),
         "sac.account_entropy_min": account_entropy.min(),

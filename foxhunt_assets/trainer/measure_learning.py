@@ -180,7 +180,6 @@ def weights(w: World, b: Mapping[str, torch.Tensor]) -> Values:
         "optim.weight_norm": flat.norm(),
         "numerics.weight_abs_max": b["weights"].abs().max(),
         "numerics.trunk_drift_from_init": (flat[enc] - birth[enc]).norm() / birth[enc].norm(),
-        "target_net.tau": b["isv_full"][slots.TARGET_TAU],
         "target_net.drift_q": (online - b["target_q"].double()).norm() / online.norm(),
         **{f"spectral.{name}": _power(views[key], b[f"spectral_u.{name}"]) for name, key in SPECTRAL.items()},
     }
@@ -228,9 +227,7 @@ def configuration(b: Mapping[str, torch.Tensor]) -> Values:
     isv, i = b["isv_full"], "isv_config."
     h1, h2, h3 = slots.FRD_HORIZONS
     return {
-        i + "ppo_clip_eps": isv[slots.CLIP_EPS], i + "entropy_coef": isv[slots.ENTROPY_COEF],
-        i + "gae_lambda": isv[slots.GAE_LAMBDA], i + "per_alpha": isv[slots.PER_ALPHA],
-        i + "per_beta": isv[slots.PER_BETA], i + "pi_prob_floor": isv[slots.PI_FLOOR],
+        i + "gae_lambda": isv[slots.GAE_LAMBDA], i + "pi_prob_floor": isv[slots.PI_FLOOR],
         i + "min_hold_steps": isv[slots.MIN_HOLD].long(), i + "frd_horizon_h1": isv[h1].long(),
         i + "frd_horizon_h2": isv[h2].long(), i + "frd_horizon_h3": isv[h3].long(),
         i + "frd_bucket_range_sigma": isv[slots.FRD_RANGE], i + "popart_beta": isv[slots.POPART_BETA],
@@ -240,7 +237,6 @@ def configuration(b: Mapping[str, torch.Tensor]) -> Values:
         "risk_stack.cmdp.max_open_units": isv[slots.MAX_OPEN_UNITS].long(),
         "risk_stack.trail_factors.tighten": isv[slots.TRAIL_TIGHTEN],
         "risk_stack.trail_factors.loosen": isv[slots.TRAIL_LOOSEN],
-        "risk_stack.atom_calibration.gamma": isv[slots.GAMMA],
     }  # fmt: skip
 
 

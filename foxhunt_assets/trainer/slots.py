@@ -74,6 +74,12 @@ def bootstrap(isv: torch.Tensor, config: TrainerConfig) -> None:
         isv[index] = value
 
 
+def set_evaluation(isv: torch.Tensor) -> None:
+    """The phase switch: no exploration and no shaping in evaluation."""
+    isv[EXPLORATION_SCALE] = 0.0
+    isv[SHAPING_SCALE] = 0.0
+
+
 def _configured(c: TrainerConfig) -> dict[int, float]:
     le, e = c.learning, c.env
     return {

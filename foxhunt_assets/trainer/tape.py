@@ -40,7 +40,6 @@ class Tape:
     labels: torch.Tensor
     sigma_step: float
     dt: torch.Tensor
-    ts_event: torch.Tensor
     segment: torch.Tensor
     segment_start: torch.Tensor
     trade_dates: tuple[str, ...]
@@ -78,7 +77,6 @@ def load_tape(fold_dir: Path, snapshots: Mapping[str, str], config: TrainerConfi
         labels=labels.to(device=device, dtype=torch.int64),
         sigma_step=sigma_step,
         dt=dt.clamp(0.0, DT_MAX),
-        ts_event=columns["ts_event"],
         segment=segment,
         segment_start=starts,
         trade_dates=tuple(s.trade_date for s in spec.segments),
@@ -103,7 +101,7 @@ def _market_view(
     fees = torch.tensor([fee_cents(spec.root, s.trade_date, config) for s in spec.segments] or [0])
     fees = fees.to(segment.device)
     return MarketView(
-        **{name: columns[name] for name in _MARKET if name != "ts_event"},
+        **{name: columns[name] for name in _MARKET},
         segment=segment,
         fee_cents=fees[segment.clamp_min(0).long()],
         tick_cents=contract(spec.root).tick_cents,

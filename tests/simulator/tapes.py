@@ -10,13 +10,13 @@ from foxhunt_assets.simulator.market_view import MarketView
 from foxhunt_assets.simulator.state import specs
 
 GRID_NS = 250_000_000
+EVENT_AGE_NS = 1_000_000  # the last event of every row is this old
 _NAMES = ("bid_px", "ask_px", "bid_sz", "ask_sz", "low_bid_px", "high_ask_px", "ts", "segment", "fee_cents")
 
 
 def view(tape, tick_cents=1250):
-    return MarketView(
-        **{name: torch.from_numpy(np.ascontiguousarray(tape[name])) for name in _NAMES}, tick_cents=tick_cents
-    )
+    columns = {name: torch.from_numpy(np.ascontiguousarray(tape[name])) for name in _NAMES}
+    return MarketView(**columns, ts_event=columns["ts"] - EVENT_AGE_NS, tick_cents=tick_cents)
 
 
 def buffers(accounts, env):

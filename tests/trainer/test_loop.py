@@ -184,12 +184,17 @@ def test_a_new_fee_needs_no_new_training(trained, tmp_path):
     assert dear["fees_usd"] > base["fees_usd"] and dear["run_id"] == base["run_id"]
 
 
-def test_no_live_leaf_is_constant_over_a_run_unless_the_contract_says_why(trained):
-    columns = read_diag(Path(trained.out) / "diag.jsonl")
+@pytest.mark.slow
+def test_no_live_leaf_is_constant_over_200_steps_unless_the_contract_says_why(trained, tmp_path):
+    spec = _other(trained, tmp_path, config=tiny_config(run={"n_steps": 200}))
+    loop.train(spec, _quiet)
+    columns = read_diag(Path(spec.out) / "diag.jsonl")
     constant = {
         leaf.path
         for leaf in live_leaves()
-        if leaf.phase_rule not in ("config", "eval_only") and len(set(columns[leaf.path].tolist())) == 1
+        if leaf.phase_rule not in ("config", "eval_only")
+        and not leaf.path.startswith("isv_config.")
+        and len(set(columns[leaf.path].tolist())) == 1
     }
     excused = {leaf.path for leaf in leaves() if leaf.may_be_constant}
     assert constant - excused == set()
@@ -200,7 +205,7 @@ def test_every_buffer_is_written_and_read_by_some_stage(trained, tmp_path):
     from foxhunt_assets.trainer.program import Scalars
 
     run = assemble(_other(trained, tmp_path))
-    assert run.program.unwired() == ["birth_weights", "grad_h_t_combined"] or run.program.unwired() == []
+    assert run.program.unwired() == []
     run.world.simulator.reset(0)
     for step in range(32):
         s = Scalars(step=step)
