@@ -17,8 +17,9 @@ class MarketView:
     """A tape of N rows. Prices in ticks (an absent level has ABSENT_PX and size 0), sizes in lots.
 
     bid_px, ask_px, bid_sz, ask_sz: int32 [N, 10], best first. low_bid_px, high_ask_px: int32 [N], extremes since
-    the row before. ts, ts_event: int64 [N], ns, when the row is known and when its last event happened. segment: int32 [N], -1 outside every session. fee_cents: int64 [N], cents a
-    side and lot for a fill on that row. tick_cents: cents one tick of one lot is worth.
+    the row before. ts, ts_event: int64 [N], ns, when the row is known and when its last event happened. segment:
+    int32 [N], -1 outside every session. fee_cents: int64 [N], cents a side and lot for a fill on that row.
+    tick_cents: cents one tick of one lot is worth.
 
     Marks are in half ticks. Where tick_cents is odd (MES: 125) half a tick is half a cent; the mark of an account
     is then rounded down to a cent, so that cash, realised and open pnl still add up exactly.

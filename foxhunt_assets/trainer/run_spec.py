@@ -7,7 +7,6 @@ an evaluation with another fee or latency is another evaluation of the same trai
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 from dataclasses import dataclass
 from functools import cache
