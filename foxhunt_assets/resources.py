@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -166,9 +167,16 @@ class TrainerLauncher:
         except DagsterPipesExecutionError as error:
             raise dg.Failure(
                 description=f"{spec.kind} {spec.fold} seed {spec.seed}: {error}; {_where(spec)}",
-                metadata={"orders": dg.MetadataValue.path(str(orders))},
+                metadata={"orders": dg.MetadataValue.path(str(orders)), EXIT_CODE: _exit_code(str(error))},
                 allow_retries=False,
             ) from error
+
+
+def _exit_code(text: str) -> int:
+    """The trainer's own exit code, which Pipes tells only in words; 4 where a signal ended it."""
+    found = re.search(r"code (-?[0-9]+)", text)
+    code = int(found.group(1)) if found else 4
+    return code if code in (1, 2, 3) else 4
 
 
 def _where(spec: RunSpec) -> str:

@@ -1,7 +1,8 @@
 """Stands in for the trainer: `stub_trainer.py MODE train|evaluate RUN.json`.
 
 fine: commits a run folder. die: is killed half way. silent: exits 0 and commits nothing. missing: leaves diag.jsonl
-out. unclean: does not say completed_clean. quarantine: leaves a report and exits 1. hang: writes its pid and waits.
+out. unclean: does not say completed_clean. stranger: made another run than the one ordered.
+quarantine: leaves a report and exits 1.
 """
 
 import json
@@ -12,10 +13,11 @@ import time
 from pathlib import Path
 
 from foxhunt_assets import storage
+from foxhunt_assets.trainer.run_spec import RunSpec
 
 
 def main() -> int:
-    mode, kind, orders = sys.argv[1:]
+    mode, _, orders = sys.argv[1:]
     spec = json.loads(Path(orders).read_text())
     out = Path(spec["out"])
     if mode == "fine" and out.exists():
@@ -29,14 +31,11 @@ def main() -> int:
         folder.mkdir(parents=True)
         (folder / storage.REPORT).write_text("loss.total: nan is not finite\n")
         return 1
-    if mode == "hang":
-        Path(spec["quarantine"]).parent.joinpath("stub.pid").write_text(str(os.getpid()))
-        time.sleep(600)
-    storage.build_folder(out, lambda folder: write(folder, kind, mode), lambda f: None, Path(spec["quarantine"]), {})
+    storage.build_folder(out, lambda folder: write(folder, spec, mode), lambda f: None, Path(spec["quarantine"]), {})
     return 0
 
 
-def write(folder: Path, kind: str, mode: str) -> None:
+def write(folder: Path, spec: dict, mode: str) -> None:
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -47,8 +46,9 @@ def write(folder: Path, kind: str, mode: str) -> None:
         (folder / "diag.jsonl").write_text(rows)
     save_file({"w": np.arange(6, dtype=np.float32).reshape(2, 3)}, folder / "checkpoint.safetensors")
     pq.write_table(pa.table({"pnl_cents": pa.array([5], pa.int64())}), folder / "trades.parquet")
+    run_id = "0" * 16 if mode == "stranger" else RunSpec.from_json(spec).run_id
     summary = {
-        "run_id": "0" * 16, "synthetic": True, "completed_clean": mode != "unclean", "n_steps": 3, "updates": 1,
+        "run_id": run_id, "synthetic": True, "completed_clean": mode != "unclean", "n_steps": 3, "updates": 1,
         "transitions": 24, "losses": {"total": 0.5}, "total_trades": 1, "realized_pnl_usd_cum": 0.05,
     }  # fmt: skip
     storage.write_json(folder / "train_summary.json", summary)

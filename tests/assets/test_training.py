@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from foxhunt_assets import storage
+from foxhunt_assets import lineage, storage
 from foxhunt_assets.assets.training import ARTEFACTS, training_assets, training_spec
 from foxhunt_assets.errors import ContractBroken
 from foxhunt_assets.partitions import partitions
@@ -75,20 +75,22 @@ def test_a_fine_run_gives_all_three_with_versions_from_content(instance, home):
 
 
 @pytest.mark.parametrize(
-    ("mode", "seed", "says"),
+    ("mode", "seed", "says", "exit_code"),
     [
-        ("die", 1, "code -9"),
-        ("silent", 2, "no such file"),
-        ("missing", 3, "diag.jsonl"),
-        ("unclean", 4, "completed_clean"),
-        ("quarantine", 5, "report.txt"),
+        ("die", 1, "code -9", 4),
+        ("silent", 2, "no such file", 2),
+        ("missing", 3, "diag.jsonl", 1),
+        ("unclean", 4, "completed_clean", 1),
+        ("stranger", 1, "the sources changed", 1),
+        ("quarantine", 5, "report.txt", 1),
     ],
 )
-def test_a_trainer_that_fails_in_any_way_materialises_nothing(instance, home, mode, seed, says):
+def test_a_trainer_that_fails_in_any_way_materialises_nothing(instance, home, mode, seed, says, exit_code):
     result = train(instance, home, mode, seed)
     assert not result.success
     assert materialised(instance) == {}
-    assert says in failure(result)
+    (problem,) = lineage.problems_of(result)
+    assert says in problem.text and problem.exit_code == exit_code
 
 
 def test_inputs_that_failed_their_check_are_refused_before_the_trainer_starts(instance, home):
