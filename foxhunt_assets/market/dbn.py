@@ -1,4 +1,4 @@
-"""Databento Binary Encoding: header and a streaming reader of MBP-10 and MBO records. Nothing about books here.
+"""Databento Binary Encoding: header and streaming readers of its records. Nothing about books here.
 
 Format: DBN 1, 2 and 3 as the `dbn` crate writes them, plain or zstd (any number of frames). A record of either
 schema has the same bytes in all three versions; only the metadata block differs. A cut file is an error, never
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import databento_dbn
 import numpy as np
@@ -49,9 +49,12 @@ _MBO: list[tuple] = (
 FIELDS = {"mbp-10": _MBP10, "mbo": _MBO}
 MBP10_DTYPE, MBO_DTYPE = np.dtype(_MBP10), np.dtype(_MBO)
 RTYPES = {"mbp-10": 10, "mbo": 160}
+ONE_LEVEL = ("mbp-1", "tbbo", "bbo-1s", "bbo-1m")  # fit to look at, too little to train on
+NOT_DBN = 0
 
 _ZSTD, _SKIPPABLE = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"
 _VERSIONS = (1, 2, 3)
+_GROUP_BYTES = 6 * 2**20
 _DAY_NS = 86_400 * 10**9
 
 
@@ -67,7 +70,11 @@ class Mapping:
 
 @dataclass(frozen=True)
 class Header:
-    """The metadata of a DBN file. start, end: ns UTC of the request (end None: open). schema None: mixed records."""
+    """The metadata of a DBN file. start, end: ns UTC of the request (end None: open). schema None: mixed records.
+
+    version: NOT_DBN for a file of another encoding. partial, not_found: symbols of the request that some of its days,
+    or all of them, do not know.
+    """
 
     version: int
     schema: str | None
@@ -78,6 +85,8 @@ class Header:
     stype_in: str | None
     symbols: tuple[str, ...]
     mappings: tuple[Mapping, ...]
+    partial: tuple[str, ...] = ()
+    not_found: tuple[str, ...] = ()
 
     @property
     def dtype(self) -> np.dtype:
@@ -86,17 +95,18 @@ class Header:
         return np.dtype([*fields, ("ts_out", "<u8")] if self.ts_out else fields)
 
 
-class DbnReader:
-    """An open file of one book schema: `header`, then `batches()` once. Use as a context manager."""
+class DbnStream:
+    """An open file of any schema: `header`, then `groups()` once. Use as a context manager."""
+
+    warnings: tuple[str, ...] = ()  # what a reader of another encoding had to assume
 
     def __init__(self, path: Path):
         self.path = path
         self._raw, self._stream = _open(path)
         self._size = max(path.stat().st_size, 1)
         self.header = _decode_header(path, self._stream)
-        _require_book_schema(path, self.header)
 
-    def __enter__(self) -> DbnReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,6 +118,40 @@ class DbnReader:
         """Share of the file's bytes read so far."""
         return self._raw.tell() / self._size
 
+    def groups(self) -> Iterator[np.ndarray]:
+        """Records as uint8 [n, length], each array of one length, in file order; for whatever a file holds.
+
+        Each array is good until the next turn. A record says its own length, so files of mixed records can be walked.
+        """
+        buffer = np.empty(_GROUP_BYTES // 8, np.int64).view(np.uint8)
+        kept = done = 0
+        while True:
+            filled = kept + _fill(self.path, self._stream, buffer.data[kept:])
+            at = 0
+            while (n := _run_of_one_length(buffer[at:filled])) > 0:
+                size = 4 * int(buffer[at])
+                yield buffer[at : at + n * size].reshape(n, size)
+                at += n * size
+                done += n
+            kept = filled - at
+            if filled < buffer.size or n < 0:
+                break
+            buffer[:kept] = buffer[at:filled].copy()
+        if kept:
+            raise BadInput(f"{self.path}: {_unfinished(done, kept, 4 * int(buffer[at]))}")
+
+
+class DbnReader(DbnStream):
+    """An open file of one book schema: `header`, then `batches()` once. Use as a context manager."""
+
+    def __init__(self, path: Path):
+        super().__init__(path)
+        try:
+            require_book_schema(path, self.header)
+        except BadInput:
+            self.__exit__()
+            raise
+
     def batches(self) -> Iterator[np.ndarray]:
         """Records as uint8 [n, record size], n up to BATCH, in one reused buffer: copy what must outlive the turn."""
         size = self.header.dtype.itemsize
@@ -116,15 +160,32 @@ class DbnReader:
         while True:
             filled = _fill(self.path, self._stream, buffer.data)
             if filled % size:
-                raise BadInput(
-                    f"{self.path}: ends inside record {done + filled // size} ({filled % size} of {size} bytes); "
-                    "the file is cut or two files were joined: download it again"
-                )
+                raise BadInput(f"{self.path}: {_unfinished(done + filled // size, filled % size, size)}")
             if filled:
                 yield buffer[:filled].reshape(-1, size)
             done += filled // size
             if filled < buffer.size:
                 return
+
+
+def _run_of_one_length(octets: np.ndarray) -> int:
+    """How many whole records at the start have the length of the first; -1 where a record says length 0."""
+    if not octets.size:
+        return 0
+    size = 4 * int(octets[0])
+    if size == 0:
+        return -1
+    same = octets[: octets.size // size * size : size] == octets[0]
+    return len(same) if same.all() else int(same.argmin())
+
+
+def _unfinished(index: int, there: int, size: int) -> str:
+    if size == 0:
+        return f"record {index} says that its length is 0; the file is damaged: download it again"
+    return (
+        f"ends inside record {index} ({there} of {size} bytes); the file is cut or two files were joined: "
+        "download it again"
+    )
 
 
 def read_header(path: Path) -> Header:
@@ -203,6 +264,8 @@ def _header(meta: Any) -> Header:
         stype_in=None if meta.stype_in is None else str(meta.stype_in),
         symbols=tuple(meta.symbols),
         mappings=tuple(sorted(mappings, key=lambda m: (m.instrument_id, m.start_ns))),
+        partial=tuple(meta.partial),
+        not_found=tuple(meta.not_found),
     )
 
 
@@ -210,7 +273,9 @@ def _midnight(day: Any) -> int:
     return (day.toordinal() - datetime(1970, 1, 1, tzinfo=UTC).toordinal()) * _DAY_NS
 
 
-def _require_book_schema(path: Path, header: Header) -> None:
+def require_book_schema(path: Path, header: Header) -> None:
+    """BadInput unless ten levels can be had from the records."""
     if header.schema not in FIELDS:
         what = f"schema {header.schema}" if header.schema else "mixed schemas (a live capture)"
-        raise BadInput(f"{path}: {what} does not hold ten book levels; download schema mbp-10, or mbo")
+        holds = "holds one book level, not ten" if header.schema in ONE_LEVEL else "does not hold ten book levels"
+        raise BadInput(f"{path}: {what} {holds}; download schema mbp-10, or mbo")
