@@ -55,7 +55,7 @@ NOT_DBN = 0
 _ZSTD, _SKIPPABLE = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"
 _VERSIONS = (1, 2, 3)
 _GROUP_BYTES = 6 * 2**20
-_DAY_NS = 86_400 * 10**9
+DAY_NS = 86_400 * 10**9
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def _decode_header(path: Path, stream: Any) -> Header:
 
 def _header(meta: Any) -> Header:
     mappings = [
-        Mapping(symbol, int(part["symbol"]), _midnight(part["start_date"]), _midnight(part["end_date"]))
+        Mapping(symbol, int(part["symbol"]), midnight(part["start_date"]), midnight(part["end_date"]))
         for symbol, parts in meta.mappings.items()
         for part in parts
         if part["symbol"] and part["start_date"] < part["end_date"]  # an empty interval maps nothing
@@ -269,8 +269,9 @@ def _header(meta: Any) -> Header:
     )
 
 
-def _midnight(day: Any) -> int:
-    return (day.toordinal() - datetime(1970, 1, 1, tzinfo=UTC).toordinal()) * _DAY_NS
+def midnight(day: Any) -> int:
+    """ns UTC of the start of a date."""
+    return (day.toordinal() - datetime(1970, 1, 1, tzinfo=UTC).toordinal()) * DAY_NS
 
 
 def require_book_schema(path: Path, header: Header) -> None:

@@ -18,8 +18,10 @@ import pyarrow.parquet as pq
 from foxhunt_assets.contracts.instruments import ContractFacts
 from foxhunt_assets.contracts.tables import SEGMENTS, SNAPSHOTS, arrow_schema
 from foxhunt_assets.errors import BadInput
-from foxhunt_assets.market import book, grid
-from foxhunt_assets.market.dbn import FLAG_NAMES, DbnReader, Header, read_header
+from foxhunt_assets.market import batch, book, grid
+from foxhunt_assets.market.databento_csv import CsvReader
+from foxhunt_assets.market.dbn import FLAG_NAMES, DbnReader, Header
+from foxhunt_assets.market.formats import header_of, open_book
 from foxhunt_assets.market.passes import (
     ACTIONS,
     FLAG_COUNT,
@@ -44,8 +46,8 @@ _SYNTHETIC = ".synthetic."  # generated files say so in their name: their header
 
 
 def source_facts(path: Path) -> dict[str, Any]:
-    """What the header of a DBN file says, and its size; reads no record. BadInput where it is not DBN 1 to 3."""
-    header = read_header(path)
+    """What the header of a file says, and its size. BadInput where it is neither DBN 1 to 3 nor Databento's CSV."""
+    header = header_of(path)
     return {**_header_facts(path, header), "bytes": path.stat().st_size}
 
 
@@ -65,7 +67,8 @@ def decode(
     if grid_ms < 0:
         raise BadInput(f"grid_ms {grid_ms} is negative; use a multiple of 250, or 0 for the event clock")
     sha256 = file_sha256(path) if path.is_file() else ""
-    with DbnReader(path) as reader, ExitStack() as stack:
+    download = batch.check(path, sha256) if path.is_file() else None
+    with open_book(path) as reader, ExitStack() as stack:
         header = reader.header
         if header.dataset != DATASET:
             raise BadInput(f"{path}: dataset {header.dataset}; only {DATASET} (CME Globex) is known here")
@@ -77,12 +80,28 @@ def decode(
     pq.write_table(segments, out / SEGMENTS_NAME)
     report = {**_header_facts(path, header), "source_sha256": sha256, "grid_ms": grid_ms}
     report |= _report(header, decoder, selection, segments)
+    report |= _quality(reader, download)
     _refuse_empty(path, report)
     return report
 
 
+def _quality(reader: DbnReader | CsvReader, download: batch.Batch | None) -> dict[str, Any]:
+    """What speaks against the file though it decodes: assumptions of its reader, its request, its batch folder."""
+    header = reader.header
+    span = header.start, header.end or header.start + 1
+    said = [*reader.warnings, *batch.warnings(download, reader.path, *span)]
+    if header.not_found:
+        said.append(f"symbols the venue does not know: {', '.join(header.not_found[:5])}")
+    return {
+        "warnings": said,
+        "bad_days": download.bad_days(*span) if download else {},
+        "symbols_partial": list(header.partial),
+        "symbols_not_found": list(header.not_found),
+    }
+
+
 def _write_all(
-    reader: DbnReader,
+    reader: DbnReader | CsvReader,
     decoder: Decoder,
     writer: pa.RecordBatchFileWriter,
     schema: pa.Schema,
