@@ -5,10 +5,14 @@ v_min, v_max and every step of one update must come from the same span: read it 
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
+import torch
+from torch.autograd.function import once_differentiable
+
+from kernels import build
 from kernels.arguments import FLOATS, check, check_scalar
-from kernels.c51 import reference
+from kernels.c51 import kernel, reference
 
 
 def _check_span(v_min: torch.Tensor | float, v_max: torch.Tensor | float, atoms: int) -> None:
@@ -35,7 +39,8 @@ def shifted_atoms(
     check("rewards", rewards, (None,), *FLOATS)
     check("discounts", discounts, tuple(rewards.shape), rewards.dtype)
     _check_span(v_min, v_max, atoms)
-    return reference.shifted_atoms(rewards, discounts, v_min, v_max, atoms)
+    backend = kernel if build.on_gpu(rewards) else reference
+    return backend.shifted_atoms(rewards, discounts, v_min, v_max, atoms)
 
 
 def project_atoms(
@@ -53,7 +58,8 @@ def project_atoms(
     check("probs", probs, (None, None), *FLOATS)
     check("positions", positions, tuple(probs.shape), probs.dtype)
     _check_span(v_min, v_max, probs.shape[1])
-    return reference.project_atoms(probs, positions, v_min, v_max)
+    backend = kernel if build.on_gpu(probs) else reference
+    return backend.project_atoms(probs, positions, v_min, v_max)
 
 
 def project(
@@ -73,11 +79,25 @@ def project(
     return project_atoms(probs, positions, v_min, v_max)
 
 
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        loss, probs = (kernel if build.on_gpu(logits) else reference).cross_entropy(logits, target)
+        ctx.save_for_backward(probs, target)
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
+        probs, target = ctx.saved_tensors
+        return (kernel if build.on_gpu(probs) else reference).cross_entropy_backward(probs, target, grad), None
+
+
 def cross_entropy(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """-sum_i target_i log softmax(logits)_i a row, [R] nats; the gradient to logits is softmax - target.
+    """-sum_i target_i log softmax(logits)_i a row, [R] nats; the gradient to logits is softmax - target (once).
 
     logits, target: [R, N]; a target's rows sum to 1 and carry no gradient.
     """
     check("logits", logits, (None, None), *FLOATS)
     check("target", target, tuple(logits.shape), logits.dtype)
-    return reference.cross_entropy(logits, target.detach())
+    return _CrossEntropy.apply(logits, target.detach())

@@ -39,6 +39,12 @@ def project_atoms(
     return m
 
 
-def cross_entropy(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """[R]: -sum_i target_i log softmax(logits)_i."""
-    return -(target * torch.log_softmax(logits, dim=1)).sum(dim=1)
+def cross_entropy(logits: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(-sum_i target_i log softmax(logits)_i [R], softmax [R, N])."""
+    log_probs = torch.log_softmax(logits, dim=1)
+    return -(target * log_probs).sum(dim=1), log_probs.exp()
+
+
+def cross_entropy_backward(probs: torch.Tensor, target: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    """dL/dlogits [R, N] = dL/dloss (softmax sum(target) - target): a target's mass is 1 up to rounding."""
+    return grad[:, None] * (probs * target.sum(dim=1, keepdim=True) - target)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from kernels import build
 from kernels.arguments import FLOATS, check, check_scalar
-from kernels.gae import reference
+from kernels.gae import kernel, reference
 
 
 def gae(
@@ -36,4 +37,5 @@ def gae(
     check_scalar("lam", lam)
     if shape[0] == 0:
         raise ValueError("rewards: an empty rollout, expected T >= 1")
-    return reference.gae(rewards, values, next_values, terminated, truncated, gamma, lam)
+    backend = kernel if build.on_gpu(rewards) else reference
+    return backend.gae(rewards, values, next_values, terminated, truncated, gamma, lam)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import torch
 
+from kernels import build
 from kernels.arguments import check
-from kernels.lob import reference
+from kernels.lob import kernel, reference
 from kernels.lob.reference import ABSENT, Fill, Memory
 
 __all__ = ["ABSENT", "Fill", "Memory", "available", "fill", "mid_half_ticks", "new_memory", "take"]
@@ -38,7 +39,7 @@ def fill(
     check("force", force, rows, torch.bool)
     if px.shape[1] == 0:
         raise ValueError("px: no level")
-    return reference.fill(side, lots, px, avail, force, absent)
+    return (kernel if build.on_gpu(px) else reference).fill(side, lots, px, avail, force, absent)
 
 
 def mid_half_ticks(bid0: torch.Tensor, ask0: torch.Tensor, absent: int = ABSENT) -> tuple[torch.Tensor, torch.Tensor]:
@@ -69,10 +70,10 @@ def available(memory: Memory, px: torch.Tensor, sz: torch.Tensor) -> tuple[torch
     check("sz", sz, tuple(px.shape), torch.int32)
     for name, x in zip(Memory._fields, memory):
         check(name, x, (px.shape[0], None), torch.int32)
-    return reference.available(memory, px, sz)
+    return (kernel if build.on_gpu(px) else reference).available(memory, px, sz)
 
 
 def take(memory: Memory, per_level: torch.Tensor) -> Memory:
     """The memory `available` gave for a book, with per_level int64 [B, L] of a fill on that book added."""
     check("per_level", per_level, tuple(memory.taken_lots.shape), torch.int64)
-    return reference.take(memory, per_level)
+    return (kernel if build.on_gpu(per_level) else reference).take(memory, per_level)

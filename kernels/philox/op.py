@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import torch
 
-from kernels.philox import reference
+from kernels import build
+from kernels.philox import kernel, reference
 
 # One number a use; a number is never given a second meaning, or two uses would share their draws.
 PURPOSES: dict[str, int] = {
@@ -16,13 +17,9 @@ PURPOSES: dict[str, int] = {
 
 
 def words(seed: int, purpose: str, step: int | torch.Tensor, rows: torch.Tensor, lanes: int) -> torch.Tensor:
-    """int64 tensor [len(rows), lanes] of uint32 draws; rows is an int64 tensor of row numbers."""
-    device = rows.device
-    lane = torch.arange(lanes, device=device, dtype=torch.int64)[None, :]
-    row = rows.to(torch.int64)[:, None].expand(-1, lanes)
-    full = torch.zeros_like(row)
-    counter = (lane.expand_as(row), row, full + step, full + PURPOSES[purpose])
-    return reference.philox4x32(counter, (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF))[0]
+    """int64 tensor [len(rows), lanes] of uint32 draws; rows is an int64 tensor of row numbers below 2^32."""
+    key = (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF)
+    return (kernel if build.on_gpu(rows) else reference).words(rows, lanes, step, PURPOSES[purpose], key)
 
 
 def uniform(drawn: torch.Tensor) -> torch.Tensor:

@@ -26,3 +26,13 @@ def philox4x32(
         )
         k0, k1 = (k0 + _W0) & _MASK, (k1 + _W1) & _MASK
     return c0, c1, c2, c3
+
+
+def words(
+    rows: torch.Tensor, lanes: int, step: int | torch.Tensor, purpose: int, key: tuple[int, int]
+) -> torch.Tensor:
+    """int64 [len(rows), lanes]: word 0 of counter (lane, row, step, purpose)."""
+    lane = torch.arange(lanes, device=rows.device, dtype=torch.int64)[None, :]
+    row = rows.to(torch.int64)[:, None].expand(-1, lanes)
+    full = torch.zeros_like(row)
+    return philox4x32((lane.expand_as(row), row, full + step, full + purpose), key)[0]

@@ -7,14 +7,15 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from kernels import build
 from kernels.arguments import FLOATS, check
-from kernels.scan import reference
+from kernels.scan import kernel, reference
 
 
 class _SelectiveScan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-        h = reference.scan(a, b)
+        h = (kernel if build.on_gpu(a) else reference).scan(a, b)
         ctx.save_for_backward(a, h)  # h is kept, not recomputed: K is one window
         return h
 
@@ -22,7 +23,7 @@ class _SelectiveScan(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, dh: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         a, h = ctx.saved_tensors
-        return reference.scan_backward(a, h, dh)
+        return (kernel if build.on_gpu(a) else reference).scan_backward(a, h, dh)
 
 
 def selective_scan(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import torch
 
+from kernels import build
 from kernels.arguments import check
-from kernels.sumtree import reference
+from kernels.sumtree import kernel, reference
 
 
 def _check_tree(tree: torch.Tensor) -> None:
@@ -28,7 +29,7 @@ def new_tree(capacity: int, device: torch.device | str = "cpu") -> torch.Tensor:
 def rebuild(tree: torch.Tensor) -> None:
     """Recompute every inner node from the leaves, in place, pairwise a level at a time."""
     _check_tree(tree)
-    reference.rebuild(tree)
+    (kernel if build.on_gpu(tree) else reference).rebuild(tree)
 
 
 def sample(tree: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
@@ -39,7 +40,7 @@ def sample(tree: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     """
     _check_tree(tree)
     check("u", u, (None,), tree.dtype)
-    return reference.descend(tree, reference.stratified_mass(tree, u))
+    return (kernel if build.on_gpu(tree) else reference).sample(tree, u)
 
 
 def update(tree: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> None:
@@ -52,12 +53,11 @@ def update(tree: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> N
     check("values", values, tuple(indices.shape), tree.dtype)
     if indices.numel() == 0:
         raise ValueError("indices: none given")
-    reference.update(tree, indices, values)
+    (kernel if build.on_gpu(tree) else reference).update(tree, indices, values)
 
 
 def probabilities(tree: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """P(i) = leaf / total of leaves indices int64 [S], float32 [S]; 0 where the tree holds no mass."""
     _check_tree(tree)
     check("indices", indices, (None,), torch.int64)
-    total = tree[1]
-    return torch.where(total > 0, tree[tree.numel() // 2 + indices] / total, 0.0)
+    return (kernel if build.on_gpu(tree) else reference).probabilities(tree, indices)

@@ -41,6 +41,17 @@ def stratified_mass(tree: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     return (bins + u) * (tree[1] / u.numel())
 
 
+def sample(tree: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+    """Leaf numbers int64 [S], one a stratum."""
+    return descend(tree, stratified_mass(tree, u))
+
+
+def probabilities(tree: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """P(i) = leaf / total [S], 0 without mass."""
+    total = tree[1]
+    return torch.where(total > 0, tree[tree.numel() // 2 + indices] / total, 0.0)
+
+
 def update(tree: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> None:
     """Set leaves in place, the lowest batch row winning a duplicate index, then rebuild."""
     capacity, rows = tree.numel() // 2, indices.numel()

@@ -1,0 +1,1 @@
+"""Rows of the tape by anchor: windows of features, labels."""

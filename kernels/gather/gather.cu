@@ -1,0 +1,28 @@
+// Windows of table rows by anchor, in words of four bytes, so that any type is moved and no bit is changed.
+
+// One block a window: rows anchor - steps + 1 .. anchor of the table, none before the first row of the segment.
+extern "C" __global__ void gather_windows(const int* __restrict__ table, const long long* __restrict__ segment_start,
+                                          const long long* __restrict__ anchors, long long steps, long long width,
+                                          int* __restrict__ out)
+{
+    long long anchor = anchors[blockIdx.x];
+    long long first = segment_start[anchor];
+    int* window = out + blockIdx.x * steps * width;
+    int row_words = (int)width, words = (int)(steps * width);
+    for (int i = threadIdx.x; i < words; i += blockDim.x) {
+        int k = i / row_words;
+        long long row = anchor - steps + 1 + k;
+        if (row < first) row = first;
+        window[i] = table[row * width + (i - k * row_words)];
+    }
+}
+
+// out[r] = table[rows[r]]: one thread a word.
+extern "C" __global__ void gather_rows(const int* __restrict__ table, const long long* __restrict__ rows,
+                                       long long n_rows, long long width, int* __restrict__ out)
+{
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n_rows * width) return;
+    long long r = i / width;
+    out[i] = table[rows[r] * width + (i - r * width)];
+}

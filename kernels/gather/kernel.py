@@ -1,0 +1,34 @@
+"""Host side of gather.cu: the functions of reference.py."""
+
+from __future__ import annotations
+
+import torch
+
+from kernels import build
+
+_THREADS = 256
+
+
+def _words(table: torch.Tensor) -> torch.Tensor:
+    """The table as int32 [N, words]: the bits of any type whose rows are whole words."""
+    return table.contiguous().view(torch.int32)
+
+
+def windows(table: torch.Tensor, segment_start: torch.Tensor, anchors: torch.Tensor, steps: int) -> torch.Tensor:
+    """[R, K, C], one block a window."""
+    words = _words(table)
+    n, width = anchors.numel(), words.shape[1]
+    out = torch.empty(n, steps, width, dtype=torch.int32, device=table.device)
+    inputs = (words, segment_start.contiguous(), anchors.contiguous())
+    build.launch("gather", "gather_windows", (n,), (_THREADS,), *inputs, steps, width, out)
+    return out.view(table.dtype)
+
+
+def rows(table: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    """[R, C]."""
+    words = _words(table)
+    n, width = at.numel(), words.shape[1]
+    out = torch.empty(n, width, dtype=torch.int32, device=table.device)
+    grid = (build.ceil_div(n * width, _THREADS),)
+    build.launch("gather", "gather_rows", grid, (_THREADS,), words, at.contiguous(), n, width, out)
+    return out.view(table.dtype)

@@ -1,0 +1,35 @@
+"""Rows of a table [N, C] that lies on the device whole: windows are row numbers, never kept as copies.
+
+Row numbers are the caller's to keep inside the table: nothing here reads them on the host.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from kernels import build
+from kernels.arguments import check
+from kernels.gather import kernel, reference
+
+_TYPES = (torch.float32, torch.int32, torch.int64, torch.float64)
+
+
+def windows(table: torch.Tensor, segment_start: torch.Tensor, anchors: torch.Tensor, steps: int) -> torch.Tensor:
+    """Windows [R, K, C] of K = steps rows ending at anchors int64 [R]; the bits of the table, unchanged.
+
+    table: [N, C] features, say. segment_start: int64 [N], first row of each row's segment; it stands in for the
+    rows a window would have before it.
+    """
+    check("table", table, (None, None), *_TYPES)
+    check("segment_start", segment_start, (table.shape[0],), torch.int64)
+    check("anchors", anchors, (None,), torch.int64)
+    if steps < 1:
+        raise ValueError(f"steps: {steps}, expected at least 1")
+    return (kernel if build.on_gpu(table) else reference).windows(table, segment_start, anchors, steps)
+
+
+def rows(table: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+    """Rows [R, C] of a table [N, C] at int64 [R] (labels by anchor)."""
+    check("table", table, (None, None), *_TYPES)
+    check("at", at, (None,), torch.int64)
+    return (kernel if build.on_gpu(table) else reference).rows(table, at)

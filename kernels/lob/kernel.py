@@ -1,0 +1,49 @@
+"""Host side of lob.cu: the functions of reference.py."""
+
+from __future__ import annotations
+
+import torch
+
+from kernels import build
+from kernels.lob.reference import Fill, Memory
+
+_THREADS = 64
+
+
+def fill(
+    side: torch.Tensor,
+    lots: torch.Tensor,
+    px: torch.Tensor,
+    avail: torch.Tensor,
+    force: torch.Tensor,
+    absent: int,
+) -> Fill:
+    """One thread an account."""
+    accounts, levels = px.shape
+    inputs = [x.contiguous() for x in (side.to(torch.int64), lots, px, avail, force)]
+    filled, tick_lots, consumed, rest = (torch.empty_like(inputs[1]) for _ in range(4))
+    per_level = torch.empty(accounts, levels, dtype=torch.int64, device=px.device)
+    outputs = (filled, tick_lots, per_level, consumed, rest)
+    grid = (build.ceil_div(accounts, _THREADS),)
+    build.launch("lob", "lob_fill", grid, (_THREADS,), *inputs, absent, accounts, levels, *outputs)
+    return Fill(*outputs)
+
+
+def available(memory: Memory, px: torch.Tensor, sz: torch.Tensor) -> tuple[torch.Tensor, Memory]:
+    """(lots an account may still take [B, L], the memory lined up with this book)."""
+    accounts, levels = px.shape
+    inputs = [x.contiguous() for x in (*memory, px, sz)]
+    avail, px_now, lots_now, sz_now = (torch.empty_like(inputs[3]) for _ in range(4))
+    grid = (build.ceil_div(accounts * levels, _THREADS),)
+    sizes = (accounts, levels, memory.taken_px.shape[1])
+    build.launch("lob", "lob_available", grid, (_THREADS,), *inputs, *sizes, avail, px_now, lots_now, sz_now)
+    return avail, Memory(px_now, lots_now, sz_now)
+
+
+def take(memory: Memory, per_level: torch.Tensor) -> Memory:
+    """The memory with the lots of a fill added, level by level."""
+    lots = memory.taken_lots.contiguous()
+    now = torch.empty_like(lots)
+    grid = (build.ceil_div(now.numel(), _THREADS),)
+    build.launch("lob", "lob_take", grid, (_THREADS,), lots, per_level.contiguous(), now.numel(), now)
+    return memory._replace(taken_lots=now)

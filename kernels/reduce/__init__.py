@@ -1,0 +1,1 @@
+"""Sums over an axis in one fixed order."""

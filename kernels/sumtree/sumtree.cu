@@ -1,0 +1,70 @@
+// Sum tree: root at 1, children of n at 2n and 2n + 1, leaf i at capacity + i. A launch rebuilds up to eleven levels,
+// one block a subtree; the next launch is the only barrier between blocks (a fence orders writes, it waits for none).
+
+#define MAX_WIDTH 1024  // nodes a block writes on its lowest level; also its threads
+
+// Block b recomputes the inner nodes of the subtree under node roots + b, from the nodes `depth` levels below it.
+extern "C" __global__ void sumtree_rebuild(float* tree, long long roots, long long depth)
+{
+    __shared__ float level[MAX_WIDTH];
+    int t = threadIdx.x, width = 1 << (depth - 1);
+    long long root = roots + blockIdx.x;
+    float sum = 0.0f;
+    if (t < width) {
+        long long node = root * width + t;
+        sum = tree[2 * node] + tree[2 * node + 1];
+        tree[node] = sum;
+        level[t] = sum;
+    }
+    for (width /= 2; width > 0; width /= 2) {
+        __syncthreads();
+        if (t < width) sum = level[2 * t] + level[2 * t + 1];
+        __syncthreads();
+        if (t < width) {
+            level[t] = sum;
+            tree[root * width + t] = sum;
+        }
+    }
+}
+
+// One thread a draw: the mass of its stratum, then strict descent (mass below the left sum goes left).
+extern "C" __global__ void sumtree_sample(const float* __restrict__ tree, const float* __restrict__ u,
+                                          long long capacity, long long draws, long long* __restrict__ leaf)
+{
+    long long s = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (s >= draws) return;
+    float total = tree[1];
+    float mass = ((float)s + u[s]) * (total / (float)draws);
+    mass = fminf(mass, nextafterf(total, 0.0f));
+    long long node = 1;
+    while (node < capacity) {
+        float left = tree[2 * node];
+        bool right = mass >= left && tree[2 * node + 1] > 0.0f;
+        if (right) mass -= left;
+        node = 2 * node + right;
+    }
+    leaf[s] = total > 0.0f ? node - capacity : -1;
+}
+
+// One thread a batch row: it writes its leaf unless a lower row names the same one. rows^2 / 2 compares, no scratch.
+extern "C" __global__ void sumtree_set_leaves(float* __restrict__ tree, const long long* __restrict__ indices,
+                                              const float* __restrict__ values, long long capacity, long long rows)
+{
+    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    long long mine = indices[row];
+    bool taken = false;
+#pragma unroll 8
+    for (long long lower = 0; lower < row; ++lower) taken |= indices[lower] == mine;
+    if (!taken) tree[capacity + mine] = values[row];
+}
+
+extern "C" __global__ void sumtree_probabilities(const float* __restrict__ tree,
+                                                 const long long* __restrict__ indices, long long capacity,
+                                                 long long rows, float* __restrict__ p)
+{
+    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    float total = tree[1];
+    p[row] = total > 0.0f ? tree[capacity + indices[row]] / total : 0.0f;
+}
