@@ -6,7 +6,7 @@ the optimiser are of this row's last AdamW step and 0 in a row without one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -163,9 +163,7 @@ def _chains(w: World, s: Scalars, b: Mapping[str, torch.Tensor]) -> Values:
     )
     out: Values = {}
     for i, name in enumerate(("replay_inserts", "rollout_inserts")):
-        value = int(b["digest_chains"][i]) % 2**64
-        for tensor in rows[i]:
-            value = digest.chain(value, tensor)
+        value = digest.chain(int(b["digest_chains"][i]) % 2**64, _bytes(rows[i]))
         b["digest_chains"][i] = value - 2**64 if value >= 2**63 else value
         out[f"checksums.{name}"] = digest.leaf53(value)
     return out
@@ -208,7 +206,12 @@ def checksums(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
     }  # fmt: skip
     if not w.evaluating:
         tensors["per_tree"] = [b["priority_tree"]]
-    return {f"checksums.{name}": digest.leaf53(digest.digest_all(x)) for name, x in tensors.items()}
+    return {f"checksums.{name}": digest.leaf53(digest.digest64(_bytes(x))) for name, x in tensors.items()}
+
+
+def _bytes(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The raw bytes of tensors, end to end: one digest instead of one a tensor."""
+    return torch.cat([t.detach().contiguous().reshape(-1).view(torch.uint8) for t in tensors])
 
 
 def statistics(b: Mapping[str, torch.Tensor]) -> Values:
