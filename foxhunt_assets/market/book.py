@@ -18,7 +18,7 @@ from numba import njit
 
 from foxhunt_assets.contracts.instruments import UNDEF_PRICE
 from foxhunt_assets.contracts.tables import ABSENT_PX, LEVELS
-from foxhunt_assets.market.grid import BAD_SIZE, BAD_TICK, BID, CT, MAX_SLOTS, NO_ERROR, PX, SZ
+from foxhunt_assets.market.grid import ALL_LEVELS, BAD_SIZE, BAD_TICK, BID, CT, MAX_SLOTS, NO_ERROR, PX, SZ
 
 ORDER_ERRORS = ("unknown_modify", "unknown_cancel", "duplicate_add", "cancel_over_size", "add_unusable")
 UNKNOWN_MODIFY, UNKNOWN_CANCEL, DUPLICATE_ADD, CANCEL_OVER_SIZE, ADD_UNUSABLE = range(len(ORDER_ERRORS))
@@ -28,6 +28,7 @@ _MORE, _SAME, _LESS = np.int64(1), np.int64(0), np.int64(-1)  # orders of a leve
 _ID, _SIDE_ROW, _KEY, _SIZE = range(4)  # columns of the order table
 _LEVEL_KEY, _LEVEL_SIZE, _LEVEL_COUNT = range(3)
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads consecutive order ids
+_OVER_INT32 = np.int64(-0x7FFFFFFF80000000)  # the top bits of two uint32 side by side
 _BINARY_FROM = 16  # deeper than this a level is found by halving, nearer by walking
 
 
@@ -35,8 +36,8 @@ _BINARY_FROM = 16  # deeper than this a level is found by halving, nearer by wal
 # table: int64 [capacity, 4]: order id, side row (-1 empty), price key, size. A price key is the price in ticks, negated
 #   for asks, so that the best level of either side has the greatest key.
 # levels: int64 [3, 2 * slots, depth]: price key ascending, size, count.
-# marks: a MARKS record: n_levels of each side row; touched: 1 if the ten best levels may have changed since `top`;
-#   in_snapshot; void: 1 after MAYBE_BAD_BOOK until the book is rebuilt; n_orders; errors, as ORDER_ERRORS.
+# marks: a MARKS record: n_levels of each side row; touched: those of the ten best levels that may have changed since
+#   `top`, as bits; in_snapshot; void: 1 after MAYBE_BAD_BOOK until the book is rebuilt; n_orders; errors, as ORDER_ERRORS.
 MARKS = np.dtype(
     [
         ("n_orders", np.int64),
@@ -60,7 +61,7 @@ class Orders(NamedTuple):
 def new_orders(slots: int, capacity: int = 1 << 14, depth: int = 1 << 10) -> Orders:
     """Empty books. capacity: of the order table, a power of two."""
     marks = np.zeros(1, MARKS)
-    marks["touched"] = 1
+    marks["touched"] = ALL_LEVELS
     return Orders(marks, np.full((capacity, 4), _EMPTY, np.int64), np.zeros((3, 2 * slots, depth), np.int64))
 
 
@@ -83,45 +84,51 @@ def needs_room(marks, table, levels, slot):
 
 
 @njit
-def read_levels(words, halves, i, tick, raw, new):
-    """Ten levels of MBP-10 record i into new, int32 [3, 2, LEVELS].
+def read_levels(words, i, tick, last, new):
+    """Ten levels of MBP-10 record i into new, int32 [3, 2, LEVELS]; returns (error code, levels that were written).
 
-    words: the records as int64 [n, w]; halves: as uint32 [n, 2w]. raw: int64 [2, LEVELS], the prices `new` was made
-    of last time (a level whose price did not move needs no division). Returns BAD_TICK for a price off the
-    tick, BAD_SIZE for a size or count over int32, NO_ERROR otherwise.
+    words: the records as int64 [n, w]. last: int64 [LEVELS, 4], the words that `new` was made of: bid price, ask
+    price, sizes, counts of a level. A level whose words are the same is left alone, and most are. The code is
+    BAD_TICK for a price off the tick, BAD_SIZE for a size or count over int32.
     """
-    wrong = NO_ERROR
+    wrong, touched = NO_ERROR, np.int64(0)
     for k in range(LEVELS):
+        at = 6 + 4 * k
+        same = True
+        for w in range(4):
+            same &= words[i, at + w] == last[k, w]
+        if same:
+            continue
+        touched |= 1 << k
+        for w in range(4):
+            last[k, w] = words[i, at + w]
+        if (words[i, at + 2] | words[i, at + 3]) & _OVER_INT32:
+            wrong = BAD_SIZE
         for side in range(2):
-            price = words[i, 6 + 4 * k + side]
-            if price != raw[side, k]:
-                raw[side, k] = price
-                ticks = price // tick
-                if price == UNDEF_PRICE:
-                    ticks = ABSENT_PX
-                elif ticks * tick != price or abs(ticks) >= -ABSENT_PX:
-                    wrong = BAD_TICK
-                    ticks = ABSENT_PX
-                    raw[side, k] = 0
-                new[PX, side, k] = ticks
-            absent = price == UNDEF_PRICE
-            size = halves[i, 16 + 8 * k + side]
-            count = halves[i, 18 + 8 * k + side]
-            if size > 0x7FFFFFFF or count > 0x7FFFFFFF:
-                wrong = BAD_SIZE
-            new[SZ, side, k] = 0 if absent else size
-            new[CT, side, k] = 0 if absent else count
-    return wrong
+            price = words[i, at + side]
+            ticks = price // tick
+            new[SZ, side, k] = (words[i, at + 2] >> (32 * side)) & 0x7FFFFFFF
+            new[CT, side, k] = (words[i, at + 3] >> (32 * side)) & 0x7FFFFFFF
+            if price == UNDEF_PRICE:
+                ticks = ABSENT_PX
+                new[SZ, side, k] = 0
+                new[CT, side, k] = 0
+            elif ticks * tick != price or abs(ticks) >= -ABSENT_PX:
+                wrong = BAD_TICK
+            new[PX, side, k] = ticks
+    return wrong, touched
 
 
 @njit
 def top(marks, levels, slot, new):
-    """Ten best levels of both sides into new, int32 [3, 2, LEVELS]. False if a size is over int32."""
+    """The touched ones of the ten best levels into new, int32 [3, 2, LEVELS]. False if a size is over int32."""
     fits = True
     for side in range(2):
         row = 2 * slot + side
         n = marks.n_levels[row]
         for k in range(LEVELS):
+            if (marks.touched[slot] >> k) & 1 == 0:
+                continue
             j = n - 1 - k
             if j < 0:
                 new[PX, side, k] = ABSENT_PX
@@ -197,7 +204,7 @@ def clear(marks, table, slot):
     """R: no order of this instrument is left."""
     marks.n_levels[2 * slot] = 0
     marks.n_levels[2 * slot + 1] = 0
-    marks.touched[slot] = 1
+    marks.touched[slot] = ALL_LEVELS
     marks.void[slot] = 0
     old = table.copy()
     for at in range(len(old)):
@@ -266,11 +273,13 @@ def _change_level(marks, levels, slot, row, key, size, count):
     if j >= 0 and levels[_LEVEL_KEY, row, j] == key:
         levels[_LEVEL_SIZE, row, j] += size
         levels[_LEVEL_COUNT, row, j] += count
+        touched = np.int64(1)
         if levels[_LEVEL_COUNT, row, j] == 0:
             for part in range(3):
                 for i in range(j, n - 1):
                     levels[part, row, i] = levels[part, row, i + 1]
             marks.n_levels[row] = n - 1
+            touched = ALL_LEVELS
     else:
         j += 1
         for part in range(3):
@@ -281,8 +290,9 @@ def _change_level(marks, levels, slot, row, key, size, count):
         levels[_LEVEL_COUNT, row, j] = count
         marks.n_levels[row] = n + 1
         n += 1
+        touched = ALL_LEVELS
     if n - 1 - j < LEVELS:
-        marks.touched[slot] = 1
+        marks.touched[slot] |= (touched << (n - 1 - j)) & ALL_LEVELS
 
 
 @njit

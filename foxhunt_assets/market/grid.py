@@ -31,10 +31,11 @@ ENDED_BY = ("session", "reset", "gap", "roll", "file")
 # typed, because numba compiles a callee anew for each literal int
 SESSION, RESET, GAP, ROLL, FILE = (np.int64(n) for n in range(len(ENDED_BY)))
 
-NO_ERROR, BAD_HEADER, BAD_TICK, BAD_SIZE, BAD_TIME, BAD_ACTION, OVERFLOW, GROW = range(8)
+NO_ERROR, BAD_HEADER, BAD_TICK, BAD_SIZE, BAD_TIME, BAD_ACTION, OVERFLOW, GROW, COVER = range(9)
 BID, ASK = 0, 1
 PX, SZ, CT = 0, 1, 2  # planes of a book: int32 [3, 2 sides, LEVELS]
 BUY, SELL = ord("B"), ord("A")  # aggressor of a T record; on other records the side of the book
+ALL_LEVELS = np.int64(2**LEVELS - 1)  # a set of levels is a bit mask, bit k for level k of either side
 _INT32_MAX = 2**31 - 1
 _NO_ASK = 2**31  # above every int32 price
 
@@ -60,8 +61,9 @@ _SCALARS = (
     "buy", "sell", "trades", "events", "low_bid", "high_ask",
     # the last event
     "ts_event", "ts_recv", "source_row", "action", "side", "flags", "depth",
-    # clock, window looked at, rows and segments in the output and so far, error
-    "clock", "now", "n_out", "n_segments_out", "rows", "n_segments", "error",
+    # clock, window looked at, end of the last window, rows and segments in the output and so far, error
+    "clock", "now", "covered", "n_out", "n_segments_out", "rows", "n_segments", "error",
+    "stale",  # levels in which the standing book may differ from the latest one
     # counts for the report
     "event_ends", "book_changes", "crossed", "crossed_in_session", "one_sided", "one_sided_in_session",
     "trade_count", "trade_lots", "dropped_events", "dropped_trades", "past_calendar_close",
@@ -155,11 +157,12 @@ def emit(c, ts):
         c.narrow[i, n] = x
     for i, x in enumerate((c.action, c.side, c.flags, c.depth)):
         c.octets[i, n] = x
+    for plane in range(3):  # plane by plane: ten neighbours are one vector copy
+        for side in range(2):
+            for k in range(LEVELS):
+                c.levels[2 * plane + side, n, k] = c.book[plane, side, k]
     most = max(c.buy, c.sell)
     for k in range(LEVELS):
-        for plane in range(3):
-            for side in range(2):
-                c.levels[2 * plane + side, n, k] = c.book[plane, side, k]
         c.levels[OFI, n, k] = c.ofi[k]
         most = max(most, abs(c.ofi[k]))
     if most > _INT32_MAX:
@@ -229,10 +232,11 @@ def suspect(c, slot):
 def event_end(c, slot, record, new, touched):
     """One event of a kept instrument: write the grid rows before it, then apply it.
 
-    new: its book, int32 [3, 2, LEVELS]. touched: may `new` differ from its event before?
+    new: its book, int32 [3, 2, LEVELS]. touched: levels in which `new` may differ from the call before.
     An event of another month than the lead is counted and makes no row.
     """
     t = c.clock
+    c.stale = c.stale | touched if slot == c.slot else ALL_LEVELS
     while t >= c.windows[W_CLOSE, c.now]:
         c.now += 1
     lead = c.windows[W_LEAD, c.now]
@@ -252,7 +256,7 @@ def event_end(c, slot, record, new, touched):
         c.next_ts = -(-t // c.grid) * c.grid if c.grid > 0 else t
         c.has_previous = 0
         start_count(c)
-    note_book(c, new, touched)
+    note_book(c, new)
     c.last_t = t
     _take_event(c, slot, record)
     if c.grid == 0:
@@ -294,14 +298,19 @@ def trading(c, slot, ts_event):
 
 
 @njit
-def note_book(c, new, touched):
+def note_book(c, new):
     """Take over the book of this event: counts for the report, imbalance against the event before."""
-    now = c.book
-    if touched and _differs(now, new):
-        c.book_changes += 1
-        if c.has_previous == 1:
-            add_imbalance(c.ofi, now, new)
-        _copy(new, now)
+    changed = 0
+    for k in range(LEVELS):
+        if (c.stale >> k) & 1 and _differs(c.book, new, k):
+            changed = 1
+            if c.has_previous == 1:
+                c.ofi[k] += imbalance(c.book, new, k)
+            for plane in range(3):
+                for side in range(2):
+                    c.book[plane, side, k] = new[plane, side, k]
+    c.stale = 0
+    c.book_changes += changed
     inside = 1 if c.window >= 0 else 0
     bid, ask = new[PX, BID, 0], new[PX, ASK, 0]
     if bid == ABSENT_PX or ask == ABSENT_PX:
@@ -318,41 +327,33 @@ def note_book(c, new, touched):
 
 
 @njit
-def _differs(a, b):
+def _differs(a, b, k):
     for plane in range(3):
         for side in range(2):
-            for k in range(LEVELS):
-                if a[plane, side, k] != b[plane, side, k]:
-                    return True
+            if a[plane, side, k] != b[plane, side, k]:
+                return True
     return False
 
 
 @njit
-def _copy(source, target):  # a slice assignment compiles ten times longer, for its error message
-    for plane in range(3):
-        for side in range(2):
-            for k in range(LEVELS):
-                target[plane, side, k] = source[plane, side, k]
-
-
-@njit
-def add_imbalance(ofi, old, new):
-    """ofi[k] += bid part - ask part of level k. An absent bid lies below every price, an absent ask above."""
-    for k in range(LEVELS):
-        b0, b1 = old[PX, BID, k], new[PX, BID, k]
-        if b1 >= b0:
-            ofi[k] += new[SZ, BID, k]
-        if b1 <= b0:
-            ofi[k] -= old[SZ, BID, k]
-        a0, a1 = np.int64(old[PX, ASK, k]), np.int64(new[PX, ASK, k])
-        if a0 == ABSENT_PX:
-            a0 = np.int64(_NO_ASK)
-        if a1 == ABSENT_PX:
-            a1 = np.int64(_NO_ASK)
-        if a1 <= a0:
-            ofi[k] -= new[SZ, ASK, k]
-        if a1 >= a0:
-            ofi[k] += old[SZ, ASK, k]
+def imbalance(old, new, k):
+    """Bid part - ask part of level k, 0 if it is the same. An absent bid lies below every price, an absent ask above."""
+    e = np.int64(0)
+    b0, b1 = old[PX, BID, k], new[PX, BID, k]
+    if b1 >= b0:
+        e += new[SZ, BID, k]
+    if b1 <= b0:
+        e -= old[SZ, BID, k]
+    a0, a1 = np.int64(old[PX, ASK, k]), np.int64(new[PX, ASK, k])
+    if a0 == ABSENT_PX:
+        a0 = np.int64(_NO_ASK)
+    if a1 == ABSENT_PX:
+        a1 = np.int64(_NO_ASK)
+    if a1 <= a0:
+        e -= new[SZ, ASK, k]
+    if a1 >= a0:
+        e += old[SZ, ASK, k]
+    return e
 
 
 @njit

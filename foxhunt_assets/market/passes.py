@@ -6,11 +6,9 @@ holds what a pass carries from batch to batch and turns its error codes into sen
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 from numba import njit
@@ -19,16 +17,18 @@ from foxhunt_assets.contracts.instruments import UNDEF_PRICE, ContractFacts
 from foxhunt_assets.contracts.tables import LEVELS
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.market import book, calendar, grid
+from foxhunt_assets.market.compiled import cached
 from foxhunt_assets.market.dbn import (
     BATCH,
     F_LAST,
     F_MAYBE_BAD_BOOK,
     F_SNAPSHOT,
+    FLAG_NAMES,
     RTYPES,
     Header,
     bad_record,
 )
-from foxhunt_assets.market.roll import ANY, Selection, lead_contract
+from foxhunt_assets.market.roll import Selection
 
 ACTIONS = "ACMRTFN"
 _ADD, _CANCEL, _MODIFY, _CLEAR, _TRADE = (ord(a) for a in "ACMRT")
@@ -43,20 +43,8 @@ _NEVER = 2**63 - 1
 # columns of `routes`, int64 [n, 5], sorted by id and start: what an instrument id means over [start, end) of
 # ts_recv: index of a kept instrument or NOT_KEPT, and how many records came that way
 R_ID, R_START, R_END, R_SLOT, R_RECORDS = range(5)
-# `counts`, int64 [266], over all records: by action byte, by flag bit, unmapped, snapshot
-FLAG_COUNT, UNMAPPED_COUNT, SNAPSHOT_COUNT = 256, 264, 265
-
-
-def _cached(*called: ModuleType) -> Callable:
-    """njit with a cache on disk that also notices edits of the modules a loop calls into: numba's own stamp sees
-    only the file of the loop, so theirs goes into the name."""
-    digest = hashlib.sha256(b"".join(Path(str(m.__file__)).read_bytes() for m in called)).hexdigest()[:12]
-
-    def wrap(function: Callable) -> Callable:
-        function.__qualname__ += "_" + digest
-        return njit(cache=True)(function)
-
-    return wrap
+# `counts`, int64 [514], over all records: by action byte, by flags byte, unmapped, snapshot
+FLAGS_COUNT, UNMAPPED_COUNT, SNAPSHOT_COUNT = 256, 512, 513
 
 
 @njit
@@ -80,8 +68,7 @@ def _route(routes, instrument_id, t):
 def _accept(c, routes, counts, route, action, flags, ts_event, ts_recv):
     """Tally a record; returns the slot it goes to, or why it goes nowhere."""
     counts[action] += 1
-    for bit in range(8):
-        counts[FLAG_COUNT + bit] += (flags >> bit) & 1
+    counts[FLAGS_COUNT + flags] += 1
     c.inversions += ts_recv < c.last_recv
     c.last_recv = ts_recv
     c.undefined_ts_event += ts_event == -1  # 2^64 - 1
@@ -96,19 +83,21 @@ def _accept(c, routes, counts, route, action, flags, ts_event, ts_recv):
 
 
 @njit
-def _wrong(octets, i, rtype, action):
-    """Error code of a record that is not the schema's."""
+def _wrong(c, octets, i, rtype, action, ts_recv):
+    """Why a record cannot be taken as it is: not the schema's, or past the trading windows known so far."""
     if octets[i, 0] * 4 != octets.shape[1] or octets[i, 1] != rtype:
         return grid.BAD_HEADER
+    if not _EARLIEST <= ts_recv < c.covered:
+        return grid.COVER
     return grid.NO_ERROR if _KNOWN_ACTION[action] else grid.BAD_ACTION
 
 
-@_cached(book, grid)
-def mbp10_pass(clock, routes, counts, octets, words, halves, first_row, tick, room, raw, new, start):
+@cached(book, grid)
+def mbp10_pass(clock, routes, counts, octets, words, halves, first_row, tick, room, last, new, start):
     """Records start.. of a batch; returns (the next one to do, error code).
 
     octets, words, halves: the batch as uint8 [n, 8w], int64 [n, w], uint32 [n, 2w]; its first record is first_row of
-    the file. It also comes back when more than `room` rows lie in the output. raw, new: see book.read_levels.
+    the file. It also comes back when more than `room` rows lie in the output. last, new: see book.read_levels.
     """
     c = clock[0]
     for i in range(start, len(words)):
@@ -116,7 +105,7 @@ def mbp10_pass(clock, routes, counts, octets, words, halves, first_row, tick, ro
             return i, grid.NO_ERROR
         action, side, flags = octets[i, 28], octets[i, 29], octets[i, 30]
         ts_event, ts_recv, size = words[i, 1], words[i, 4], np.int64(halves[i, 6])
-        wrong = _wrong(octets, i, _MBP10, action)
+        wrong = _wrong(c, octets, i, _MBP10, action, ts_recv)
         if wrong:
             return i, wrong
         route = _route(routes, halves[i, 1], ts_recv)
@@ -133,18 +122,18 @@ def mbp10_pass(clock, routes, counts, octets, words, halves, first_row, tick, ro
         if flags & F_MAYBE_BAD_BOOK:
             grid.suspect(c, slot)
         elif flags & F_LAST:
-            wrong = book.read_levels(words, halves, i, tick, raw, new)
+            wrong, touched = book.read_levels(words, i, tick, last, new)
             if wrong:
                 return i, wrong
             record = grid.Record(
                 ts_event, ts_recv, first_row + i, np.int64(action), np.int64(side), np.int64(flags),
                 np.int64(octets[i, 31]),
             )  # fmt: skip
-            grid.event_end(c, slot, record, new, True)
+            grid.event_end(c, slot, record, new, touched)
     return len(words), c.error
 
 
-@_cached(book, grid)
+@cached(book, grid)
 def mbo_pass(clock, routes, counts, octets, words, halves, first_row, tick, room, marks, table, levels, new, start):
     """The same of MBO records. marks, table, levels: see book.Orders. new: int32 [slots, 3, 2, LEVELS]."""
     c = clock[0]
@@ -155,7 +144,7 @@ def mbo_pass(clock, routes, counts, octets, words, halves, first_row, tick, room
         flags, action, side = octets[i, 36], octets[i, 38], octets[i, 39]
         ts_event, price, ts_recv = words[i, 1], words[i, 3], words[i, 5]
         size = np.int64(halves[i, 8])
-        wrong = _wrong(octets, i, _MBO, action)
+        wrong = _wrong(c, octets, i, _MBO, action, ts_recv)
         if wrong:
             return i, wrong
         route = _route(routes, halves[i, 1], ts_recv)
@@ -180,7 +169,7 @@ def mbo_pass(clock, routes, counts, octets, words, halves, first_row, tick, room
         if flags & F_LAST and m.void[slot] == 1:
             grid.suspect(c, slot)
         elif flags & F_LAST:
-            touched = m.touched[slot] == 1
+            touched = m.touched[slot]
             if touched and not book.top(m, levels, slot, new[slot]):
                 return i, grid.BAD_SIZE
             m.touched[slot] = 0
@@ -188,7 +177,7 @@ def mbo_pass(clock, routes, counts, octets, words, halves, first_row, tick, room
                 ts_event, ts_recv, first_row + i, np.int64(action), np.int64(side), np.int64(flags),
                 _depth(new[slot], action, side, price, tick),
             )  # fmt: skip
-            grid.event_end(c, slot, record, new[slot], touched or slot != c.slot)
+            grid.event_end(c, slot, record, new[slot], touched)
     return len(words), c.error
 
 
@@ -220,7 +209,7 @@ def _depth(new, action, side, price, tick):
     return book.depth_of(new, grid.BID if side == grid.BUY else grid.ASK, price // tick)
 
 
-@_cached(grid)
+@cached(grid)
 def _finish_file(clock):
     grid.finish(clock[0], _NEVER, grid.FILE)
 
@@ -238,8 +227,8 @@ class Decoder:
         self.routes, self.counts = _routes(header, selection), np.zeros(SNAPSHOT_COUNT + 1, np.int64)
         self.clock = grid.new_clock([s.code for s in selection.slots], grid_ns)
         self.orders = book.new_orders(slots) if header.schema == "mbo" else None
-        self._raw = np.zeros((2, LEVELS), np.int64)
-        self._new = np.zeros((slots, 3, 2, LEVELS), np.int32)  # of raw prices 0: see book.read_levels
+        self._last = np.zeros((LEVELS, 4), np.int64)
+        self._new = np.zeros((slots, 3, 2, LEVELS), np.int32)  # made of words 0: see book.read_levels
         self._room = BATCH - grid.rows_per_event(grid_ns) - 2
 
     @property
@@ -247,17 +236,17 @@ class Decoder:
         return self.clock[0]
 
     def feed(self, records: np.ndarray) -> Iterator[None]:
-        """Take a batch, uint8 [n, record size]; yields whenever rows lie in the output. Empty them before going on."""
-        words = records.view(np.int64)
-        self._cover(words[:, 4 if self.header.schema == "mbp-10" else 5], records)
+        """Take a batch, uint8 [n, record size]; yields when the output is full. Empty it before going on."""
         at = 0
         while at < len(records):
             at, error = self._run(records, at)
             if error == grid.GROW and self.orders is not None:
                 self.orders = book.grow(self.orders)
+            elif error == grid.COVER:
+                self._cover(self.row + at, records)
             elif error:
                 raise self._explain(error, self.row + at, records)
-            if self.state["n_out"] > 0 or self.state["n_segments_out"] > 0:
+            if self.state["n_out"] > self._room:
                 yield
                 self._emptied()
         self.row += len(records)
@@ -276,32 +265,34 @@ class Decoder:
         views = (records, records.view(np.int64), records.view(np.uint32))
         common = (self.clock, self.routes, self.counts, *views, self.row, self.facts.tick, self._room)
         if self.orders is None:
-            return mbp10_pass(*common, self._raw, self._new[0], at)
+            return mbp10_pass(*common, self._last, self._new[0], at)
         return mbo_pass(*common, *self.orders, self._new, at)
+
+    def flag_counts(self) -> dict[str, int]:
+        """Records that carry each flag."""
+        by_flags = self.counts[FLAGS_COUNT:UNMAPPED_COUNT]
+        return {name: int(by_flags[(np.arange(256) & bit) > 0].sum()) for bit, name in FLAG_NAMES.items()}
 
     def _emptied(self) -> None:
         self.state["n_out"] = 0
         self.state["n_segments_out"] = 0
 
-    def _cover(self, ts_recv: np.ndarray, records: np.ndarray) -> None:
-        """Make the trading windows reach past the batch. Windows are only ever added, so indices hold."""
-        bad = np.flatnonzero((ts_recv < _EARLIEST) | (ts_recv >= _LATEST))
-        if len(bad):
-            raise self._explain(grid.BAD_TIME, self.row + int(bad[0]), records)
-        until = calendar.chicago_date(int(ts_recv.max())) + timedelta(5)
-        start = (
-            self.dates[-1] + timedelta(1) if self.dates else calendar.chicago_date(int(ts_recv.min())) - timedelta(4)
-        )
-        if self.dates and self.dates[-1] >= until:
-            return
-        new = calendar.windows(start, until + _WINDOWS_AHEAD)
-        lead = [lead_contract(w.trade_date, self.facts).code if self.selection.by_roll else ANY for w in new]
+    def _cover(self, row: int, records: np.ndarray) -> None:
+        """Make the trading windows reach past a record. Windows are only ever added, so indices hold."""
+        ts_recv = int(records[row - self.row].view(self.header.dtype)[0]["ts_recv"])
+        if not _EARLIEST <= ts_recv < _LATEST:
+            raise self._explain(grid.BAD_TIME, row, records)
+        day = calendar.chicago_date(ts_recv)
+        start = self.dates[-1] + timedelta(1) if self.dates else day - timedelta(4)
+        new = calendar.windows(start, day + _WINDOWS_AHEAD)
+        lead = [self.selection.lead_on(w.trade_date) for w in new]
         columns = ([w.open_ns for w in new], [w.close_ns for w in new], [w.shut_ns for w in new], lead)
         n = len(self.dates)
         self.dates += [w.trade_date for w in new]
         if len(self.dates) > grid.MAX_WINDOWS:
             raise BadInput(f"{self.path}: spans more than {grid.MAX_WINDOWS} trading windows; download shorter files")
         self.state["windows"][:, n : len(self.dates)] = columns
+        self.state["covered"] = new[-1].close_ns
 
     def _explain(self, error: int, row: int, records: np.ndarray) -> BadInput:
         if error == grid.OVERFLOW:

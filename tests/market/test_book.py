@@ -12,7 +12,7 @@ from foxhunt_assets.contracts.instruments import UNDEF_PRICE
 from foxhunt_assets.contracts.tables import ABSENT_PX, LEVELS
 from foxhunt_assets.market import book
 from foxhunt_assets.market.dbn import DbnReader
-from foxhunt_assets.market.grid import ASK, BAD_SIZE, BAD_TICK, BID, NO_ERROR, PX, SZ
+from foxhunt_assets.market.grid import ALL_LEVELS, ASK, BAD_SIZE, BAD_TICK, BID, NO_ERROR, PX, SZ
 from tests.market import made_dbn as made
 
 
@@ -49,7 +49,10 @@ class PlainBook:
 
 def compiled_levels(orders: book.Orders, slot: int) -> np.ndarray:
     new = np.zeros((3, 2, LEVELS), np.int32)
+    touched = int(orders.marks["touched"][0, slot])
+    orders.marks["touched"][0, slot] = ALL_LEVELS
     assert book.top(orders.marks[0], orders.levels, slot, new)
+    orders.marks["touched"][0, slot] = touched
     return new
 
 
@@ -89,20 +92,23 @@ def test_random_orders_of_two_instruments_match_the_dict(spread_of_ids: int) -> 
     assert len(orders.table) > 16 and orders.levels.shape[2] > 4, "both have grown"
 
 
-def test_touched_is_set_by_every_change_of_the_ten_levels() -> None:
+def test_a_level_that_is_not_touched_has_not_changed() -> None:
     rng = np.random.default_rng(5)
     orders, before = book.new_orders(1), None
-    untouched = 0
+    untouched = alone = 0
     for _ in range(4_000):
         args = ("ACM"[rng.integers(3)], BID, int(rng.integers(300)), int(rng.integers(60)), int(rng.integers(1, 5)))
         orders.marks["touched"] = 0
         orders = apply(orders, 0, *args)
         now = compiled_levels(orders, 0)
-        if before is not None and not orders.marks["touched"][0, 0]:
-            untouched += 1
-            assert (now == before).all()
+        touched = int(orders.marks["touched"][0, 0])
+        if before is not None:
+            left = [k for k in range(LEVELS) if not touched >> k & 1]
+            assert (now[:, :, left] == before[:, :, left]).all()
+            untouched += touched == 0
+            alone += touched.bit_count() == 1
         before = now
-    assert untouched > 500
+    assert untouched > 500 and alone > 100
 
 
 def test_records_that_do_not_fit_the_book_are_counted() -> None:
@@ -135,9 +141,11 @@ def test_depth_is_the_index_of_the_level_touched(ticks: int, index: int) -> None
 
 
 def levels_of(record: np.ndarray, tick: int = made.TICK) -> tuple[int, np.ndarray]:
-    raw, new = np.zeros((2, LEVELS), np.int64), np.zeros((3, 2, LEVELS), np.int32)
-    octets = record.view(np.uint8).reshape(1, -1)
-    return book.read_levels(octets.view(np.int64), octets.view(np.uint32), 0, tick, raw, new), new
+    last, new = np.zeros((LEVELS, 4), np.int64), np.zeros((3, 2, LEVELS), np.int32)
+    words = record.view(np.uint8).reshape(1, -1).view(np.int64)
+    wrong, touched = book.read_levels(words, 0, tick, last, new)
+    assert touched == ALL_LEVELS and book.read_levels(words, 0, tick, last, new)[1] == 0
+    return wrong, new
 
 
 def test_mbp10_levels_lie_where_the_format_says() -> None:
