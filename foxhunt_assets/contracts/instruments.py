@@ -1,13 +1,15 @@
-"""Contract facts: tick, multiplier, listed months and fees by date. The one home of every dollar constant.
+"""Contract facts: tick, multiplier, listed months, expiry, roll and fees by date. One home of every dollar constant.
 
-Sources: CME contract specifications of ES, MES and NQ. The fee is an assumption, not a quote: 225 cents a
-side for ES covers exchange, clearing and a discount broker; override it with env.fee_cents in foxhunt.toml for your own account.
+Sources: CME contract specifications of ES, MES and NQ; CME's equity roll dates page and its notice that from trade
+date 13 June 2022 the lead month changes on the Monday of expiry week, where it had changed on the Thursday before.
+The fee is an assumption, not a quote: 225 cents a side for ES covers exchange, clearing and a discount broker;
+override it with env.fee_cents in foxhunt.toml for your own account.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, time
 
 from foxhunt_assets.errors import BadInput
 
@@ -21,6 +23,9 @@ class ContractFacts:
 
     tick: smallest price step in DBN units (1e-9 points). tick_cents: what one tick of one lot is worth.
     months: listed delivery months. fee_cents: ((first trade date, cents a side), ...) in date order.
+    expiry_week, expiry_weekday, expiry_time: a contract expires on the n-th such weekday (0 is Monday) of its month,
+    the business day before where that is a holiday, at this time of Chicago. roll_days: ((first regular expiry, days
+    before it on which the next month leads), ...) in date order.
     """
 
     root: str
@@ -28,6 +33,10 @@ class ContractFacts:
     tick_cents: int
     months: str
     fee_cents: tuple[tuple[date, int], ...]
+    expiry_week: int = 3
+    expiry_weekday: int = 4
+    expiry_time: time = time(8, 30)
+    roll_days: tuple[tuple[date, int], ...] = ((date(1997, 1, 1), 8), (date(2022, 6, 1), 4))
 
     @property
     def multiplier_cents(self) -> int:
@@ -43,7 +52,8 @@ class ContractFacts:
         cents = [c for first, c in self.fee_cents if first <= day]
         if not cents:
             raise BadInput(
-                f"{self.root}: the fee table starts after {day}; add a row to training.overrides.env.fee_cents in foxhunt.toml"
+                f"{self.root}: the fee table starts after {day}; add a row to training.overrides.env.fee_cents in "
+                "foxhunt.toml"
             )
         return cents[-1]
 

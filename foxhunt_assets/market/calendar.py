@@ -4,10 +4,11 @@ A trade date's session opens at 17:00 the evening before and closes at 16:00, Mo
 the equity-index products since 2015; earlier years closed later and their last minutes count as outside). Until
 25 June 2021 trading also stopped from 15:15 to 15:30.
 
-Holidays and early closes come from the CMES calendar of exchange_calendars, which is not always right: it has
-Good Friday 2023 as closed, knows no Juneteenth and no 3 July, and has 12:00 where equity-index products close at
-12:15. What we know is corrected here; for the rest the calendar only says when a window is `shut`, and a trade
-printed in it proves the calendar wrong (see grid.py).
+Holidays and early closes come from the CMES calendar of exchange_calendars, which is not always right: it has every
+Good Friday as closed, knows no Juneteenth and no 3 July, and has 12:00 where equity-index products close at 12:15.
+What we know is corrected here; for the rest the calendar only says when a window is `shut`, and a trade printed in
+it proves the calendar wrong (see grid.py). A close that it does not know shows as a silence until the next session,
+and ends the segment where the data end; `sessions.py` lists both kinds of disagreement.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ HALT, HALT_OVER = time(15, 15), time(15, 30)
 NO_HALT_SINCE = date(2021, 6, 28)
 _SHORT_CLOSE, _NOON = time(12, 15), time(12)
 _JUNETEENTH_SINCE = 2022
+# Good Fridays with an employment report at 7:30: equity-index futures trade until 8:15.
+_OPEN_GOOD_FRIDAYS = (date(2012, 4, 6), date(2015, 4, 3), date(2021, 4, 2), date(2023, 4, 7), date(2026, 4, 3))
+_GOOD_FRIDAY_CLOSE = time(8, 15)
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,8 @@ def chicago_ns(day: date, at: time) -> int:
 
 def calendar_close(day: date) -> time | None:
     """Closing time of a trade date by the holiday calendar; None where it says closed all day."""
+    if day in _OPEN_GOOD_FRIDAYS:
+        return _GOOD_FRIDAY_CLOSE
     known = _cmes(day.year)
     if day.year >= _JUNETEENTH_SINCE and day == _observed(date(day.year, 6, 19)):
         return _NOON

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,11 @@ from foxhunt_assets.errors import BadInput, ContractBroken
 from foxhunt_assets.market.grid import ENDED_BY
 
 SNAPSHOTS_NAME, SEGMENTS_NAME = "snapshots.arrow", "segments.parquet"
+# How the rows of a file lie: all in order of time, or series after series (one an instrument), each in order of time.
+ROW_ORDERS = ("time", "series")
 _PRICE_LIMIT = 2**30  # ticks: far beyond any contract, far below where sums of two would wrap
+
+Columns = Mapping[str, np.ndarray]
 
 
 def open_snapshots(folder: Path) -> pa.Table:
@@ -64,24 +68,43 @@ def values(chunk: pa.Array) -> np.ndarray:
 
 
 def validate(folder: Path) -> None:
-    """Raise ContractBroken naming the first thing in a snapshots folder that is not what its contract says."""
+    """Raise ContractBroken naming the first thing in a snapshots folder that is not what its contract says.
+
+    A batch at a time, so memory does not grow with the file."""
     rows, segments = open_snapshots(folder), open_segments(folder)
     place = folder / SNAPSHOTS_NAME
     for table, columns, name in ((rows, SNAPSHOTS, SNAPSHOTS_NAME), (segments, SEGMENTS, SEGMENTS_NAME)):
         if not table.schema.equals(arrow_schema(columns), check_metadata=False):
             raise ContractBroken(f"{folder / name}: columns are not those of the contract: {table.schema.names}")
-    grid_ms = (rows.schema.metadata or {}).get(b"grid_ms", b"").decode()
+    grid, by_series = _clock(place, rows.schema.metadata or {})
+    table = segments.to_pylist()
+    for text in _segment_problems(table, rows.num_rows):
+        raise ContractBroken(f"{folder / SEGMENTS_NAME}: {text}")
+    starts, ends, ids = (np.array([s[n] for s in table], np.int64) for n in ("row_start", "row_end", "instrument_id"))
+    first, before = 0, None
+    for batch in rows.to_batches():
+        if not len(batch):
+            continue
+        column = {name: values(batch[name]) for name in batch.schema.names}
+        at = np.arange(first, first + len(batch))
+        segment = np.searchsorted(ends, at, side="right")
+        inside = (segment < len(ends)) & (at >= np.append(starts, 0)[segment])
+        painted = np.where(inside, segment, NO_SEGMENT)
+        _raise_first(place, first, _row_problems(column, grid, by_series, before))
+        _raise_first(place, first, _place_problems(column, grid, painted, ids, before))
+        _raise_first(place, first, _book_problems(column))
+        before = {name: column[name][-1] for name in ("ts", "source_row", "instrument_id", "segment")}
+        first += len(batch)
+
+
+def _clock(place: Path, metadata: Mapping[bytes, bytes]) -> tuple[int, bool]:
+    """(grid in ns, 0 on the event clock; whether series lie one after another) by the metadata of the file."""
+    grid_ms, order = metadata.get(b"grid_ms", b"").decode(), metadata.get(b"row_order", b"").decode()
     if not grid_ms.isdecimal():
         raise ContractBroken(f"{place}: no grid_ms in the metadata of the file")
-    grid = int(grid_ms) * 10**6
-    scalars = {c.name: rows[c.name].to_numpy() for c in SNAPSHOTS if not c.type.startswith("fixed")}
-    _raise_first(place, 0, _row_problems(scalars, grid))
-    first = 0
-    for batch in rows.to_batches():
-        _raise_first(place, first, _book_problems({name: values(batch[name]) for name in batch.schema.names}))
-        first += len(batch)
-    for text in _segment_problems(segments.to_pylist(), scalars, grid):
-        raise ContractBroken(f"{folder / SEGMENTS_NAME}: {text}")
+    if order not in ROW_ORDERS:
+        raise ContractBroken(f"{place}: row_order {order!r} in the metadata of the file, none of {ROW_ORDERS}")
+    return int(grid_ms) * 10**6, order == "series"
 
 
 def _raise_first(place: Path, first_row: int, problems: Iterator[tuple[str, Any]]) -> None:
@@ -89,17 +112,21 @@ def _raise_first(place: Path, first_row: int, problems: Iterator[tuple[str, Any]
     for text, wrong in problems:
         if wrong.any():
             raise ContractBroken(
-                f"{place}: row {first_row + int(wrong.argmax())}: {text} ({int(wrong.sum())} such rows)"
+                f"{place}: row {first_row + int(wrong.argmax())}: {text} ({int(wrong.sum())} such rows of a batch)"
             )
 
 
-def _row_problems(c: dict[str, np.ndarray], grid: int) -> Iterator[tuple[str, np.ndarray]]:
-    step = np.diff(c["ts"], prepend=c["ts"][:1] - 1)
-    yield "ts does not rise", step < 0 if grid == 0 else step <= 0
+def _row_problems(
+    c: Columns, grid: int, by_series: bool, before: Mapping[str, Any] | None
+) -> Iterator[tuple[str, np.ndarray]]:
+    """before: the row before the batch. A new instrument may begin a new series, whose times start again."""
+    step, rows = _change(c["ts"], before, "ts"), _change(c["source_row"], before, "source_row")
+    same = (_change(c["instrument_id"], before, "instrument_id") == 0) | (not by_series)
+    yield "ts does not rise", same & (step < 0 if grid == 0 else step <= 0)
     if grid:
         yield f"ts is no multiple of {grid} ns", c["ts"] % grid != 0
     yield "received after its ts", c["ts_recv"] > c["ts"]
-    yield "source_row falls", np.diff(c["source_row"], prepend=np.int64(0)) < 0
+    yield "source_row falls", same & (rows < 0)
     for name in ("buy_lots", "sell_lots", "n_trades", "n_events"):
         yield f"{name} is negative", c[name] < 0
     lots = c["buy_lots"].astype(np.int64) + c["sell_lots"]
@@ -108,7 +135,25 @@ def _row_problems(c: dict[str, np.ndarray], grid: int) -> Iterator[tuple[str, np
     yield "unknown action", ~np.isin(c["action"], np.frombuffer(b"ACMTFN", np.uint8))
 
 
-def _book_problems(c: dict[str, np.ndarray]) -> Iterator[tuple[str, Any]]:
+def _place_problems(
+    c: Columns, grid: int, painted: np.ndarray, ids: np.ndarray, before: Mapping[str, Any] | None
+) -> Iterator[tuple[str, np.ndarray]]:
+    """painted: int64 [n], the segment that the table puts each row in. ids: instrument of each segment."""
+    yield "another segment than the table says", c["segment"] != painted
+    inside = painted >= 0
+    yield "another instrument than its segment's", inside & (c["instrument_id"] != np.append(ids, 0)[painted])
+    if grid:
+        goes_on = inside & (_change(c["segment"], before, "segment") == 0)
+        yield f"not {grid} ns after the row before", goes_on & (_change(c["ts"], before, "ts") != grid)
+
+
+def _change(column: np.ndarray, before: Mapping[str, Any] | None, name: str) -> np.ndarray:
+    """int64 [n]: how much each value lies above the one before it; the very first counts as a rise of one."""
+    wide = column.astype(np.int64)
+    return np.diff(wide, prepend=wide[0] - 1 if before is None else np.int64(before[name]))
+
+
+def _book_problems(c: Columns) -> Iterator[tuple[str, Any]]:
     for side, sign in (("bid", 1), ("ask", -1)):
         px, sz, ct = c[f"{side}_px"], c[f"{side}_sz"], c[f"{side}_ct"]
         there = px != ABSENT_PX
@@ -123,9 +168,7 @@ def _book_problems(c: dict[str, np.ndarray]) -> Iterator[tuple[str, Any]]:
     yield "high_ask_px below the best ask", (ask != ABSENT_PX) & ((high < ask) | (high == ABSENT_PX))
 
 
-def _segment_problems(segments: list[dict[str, Any]], c: dict[str, np.ndarray], grid: int) -> Iterator[str]:
-    n_rows = len(c["ts"])
-    painted = np.full(n_rows, NO_SEGMENT, np.int32)
+def _segment_problems(segments: list[dict[str, Any]], n_rows: int) -> Iterator[str]:
     end = 0
     for n, s in enumerate(segments):
         a, b, where = s["row_start"], s["row_end"], f"segment {s['segment']}"
@@ -133,12 +176,7 @@ def _segment_problems(segments: list[dict[str, Any]], c: dict[str, np.ndarray], 
             yield f"segment {s['segment']} stands at place {n}"
         if not end <= a < b <= n_rows:
             yield f"{where}: rows {a} to {b} overlap, are empty or lie outside the {n_rows} rows"
-        painted[a:b] = n
         end = b
-        if (c["instrument_id"][a:b] != s["instrument_id"]).any():
-            yield f"{where}: rows of another instrument than {s['instrument_id']}"
-        if grid and (np.diff(c["ts"][a:b]) != grid).any():
-            yield f"{where}: its rows are not {grid} ns apart"
         if s["ended_by"] not in ENDED_BY:
             yield f"{where}: ended_by {s['ended_by']!r}, none of {', '.join(ENDED_BY)}"
         if s["tick"] <= 0 or s["multiplier_cents"] <= 0 or not s["symbol"]:
@@ -147,5 +185,3 @@ def _segment_problems(segments: list[dict[str, Any]], c: dict[str, np.ndarray], 
             date.fromisoformat(s["trade_date"])
         except ValueError:
             yield f"{where}: trade_date {s['trade_date']!r} is no date"
-    if (painted != c["segment"]).any():
-        yield f"row {int((painted != c['segment']).argmax())} of {SNAPSHOTS_NAME} names another segment than the table"

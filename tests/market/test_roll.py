@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+import databento
 import pytest
 
 from foxhunt_assets.contracts.instruments import contract
@@ -63,24 +64,29 @@ def test_spreads_are_told_by_their_legs() -> None:
 
 
 def test_front_month_keeps_the_outrights_and_rolls() -> None:
-    chosen = roll.select(Path("f"), header("ESM4", "ESH4", "ESH4-ESM4", "NQH4"), ES, roll.FRONT_MONTH)
-    assert [s.symbol for s in chosen.slots] == ["ESH4", "ESM4"] and chosen.by_roll
+    (chosen,) = roll.select(Path("f"), header("ESM4", "ESH4", "ESH4-ESM4", "NQH4"), ES, roll.FRONT_MONTH)
+    assert [s.symbol for s in chosen.slots] == ["ESH4", "ESM4"]
+    assert [chosen.lead_on(date(2024, 3, d)) for d in (8, 11)] == [s.code for s in chosen.slots]
 
 
 def test_a_single_outright_is_kept_whatever_the_roll_says() -> None:
-    chosen = roll.select(Path("f"), header("ESZ5", "ESH4-ESM4"), ES, roll.FRONT_MONTH)
-    assert [s.symbol for s in chosen.slots] == ["ESZ5"] and not chosen.by_roll and "whatever the roll" in chosen.note
+    (chosen,) = roll.select(Path("f"), header("ESZ5", "ESH4-ESM4"), ES, roll.FRONT_MONTH)
+    assert [s.symbol for s in chosen.slots] == ["ESZ5"] and "whatever the roll" in chosen.note
+    assert chosen.lead_on(date(2024, 3, 8)) == roll.ANY
 
 
-def test_a_symbol_as_mode_keeps_only_that_one() -> None:
-    chosen = roll.select(Path("f"), header("ESM4", "ESH4"), ES, "ESM4")
-    assert [s.symbol for s in chosen.slots] == ["ESM4"] and not chosen.by_roll
-    with pytest.raises(BadInput, match="'ESZ4' is not in the file; use front_month or one of ESH4, ESM4"):
+def test_symbols_as_mode_keep_those_each_as_a_series_of_its_own() -> None:
+    (chosen,) = roll.select(Path("f"), header("ESM4", "ESH4"), ES, "ESM4")
+    assert [s.symbol for s in chosen.slots] == ["ESM4"] and chosen.lead is None
+    several = header("ESM4", "ESH4", "ESU4", "ESH4-ESM4")
+    for mode, kept in (("all", ["ESH4", "ESM4", "ESU4"]), ("ESU4,ESH4", ["ESH4", "ESU4"])):
+        assert [[s.symbol for s in c.slots] for c in roll.select(Path("f"), several, ES, mode)] == [[k] for k in kept]
+    with pytest.raises(BadInput, match="'ESZ4' is not in the file; use front_month, volume, all, or symbols of ESH4"):
         roll.select(Path("f"), header("ESM4", "ESH4"), ES, "ESZ4")
 
 
 def test_a_continuous_symbol_is_kept_and_two_are_refused() -> None:
-    assert roll.select(Path("f"), header("ES.c.0"), ES, roll.FRONT_MONTH).slots[0].code == roll.ANY
+    assert roll.select(Path("f"), header("ES.c.0"), ES, roll.FRONT_MONTH)[0].slots[0].code == roll.ANY
     with pytest.raises(BadInput, match="several series"):
         roll.select(Path("f"), header("ES.c.0", "ES.c.1"), ES, roll.FRONT_MONTH)
 
@@ -96,3 +102,44 @@ def test_a_continuous_symbol_is_kept_and_two_are_refused() -> None:
 def test_nothing_to_keep_is_said_why(made: Header, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         roll.select(Path("f"), made, ES, roll.FRONT_MONTH)
+
+
+@pytest.mark.parametrize(
+    ("contract_of", "day", "utc"),
+    [
+        (roll.Contract(2024, 3), date(2024, 3, 15), "13:30"),  # summer time began on the Sunday before
+        (roll.Contract(2023, 12), date(2023, 12, 15), "14:30"),
+        (roll.Contract(2026, 6), date(2026, 6, 18), "13:30"),  # the third Friday is Juneteenth
+        (roll.Contract(2027, 6), date(2027, 6, 17), "13:30"),  # Juneteenth is a Saturday, kept on the third Friday
+        (roll.Contract(2008, 3), date(2008, 3, 20), "13:30"),  # the third Friday is Good Friday
+    ],
+)
+@pytest.mark.parametrize("root", ["ES", "MES", "NQ"])
+def test_expiry_is_the_third_friday_unless_that_is_a_holiday(
+    root: str, contract_of: roll.Contract, day: date, utc: str
+) -> None:
+    facts = contract(root)
+    assert roll.expiry(contract_of, facts) == day
+    assert roll.expiry_ns(contract_of, facts) == ns(f"{day}T{utc}:00")
+    assert roll.regular_expiry(contract_of, facts).weekday() == 4
+
+
+@pytest.mark.parametrize(("root", "lead"), [("MES", "MESM4"), ("NQ", "NQM4")])
+def test_other_index_products_roll_by_the_same_facts(root: str, lead: str) -> None:
+    facts = contract(root)
+    symbols = [lead.replace("M4", "H4"), lead, f"{root}F4", "ESH4"]
+    (chosen,) = roll.select(Path("f"), header(*symbols), facts, roll.FRONT_MONTH)
+    assert [s.symbol for s in chosen.slots] == symbols[:2], "only the months that are listed, only this product"
+    assert roll.symbol_of(roll.lead_contract(date(2024, 3, 11), facts), facts) == lead
+
+
+def test_expiries_of_real_definitions(real_data: Path) -> None:
+    for name in ("nautilus_trader/historical_bars__futures_definition.dbn.zst",
+                 "nautilus_trader/options_catalog__futures_definition.dbn.zst"):  # fmt: skip
+        store = databento.DBNStore.from_file(real_data / name)
+        found = {str(r.raw_symbol): int(r.expiration) for r in store}
+        assert len(found) == 2
+        for symbol, expiration in found.items():
+            facts = contract("NQ" if symbol.startswith("NQ") else "ES")
+            made = roll.parse_outright(symbol, facts, date(2024, 5, 9))
+            assert made is not None and roll.expiry_ns(made, facts) == expiration, symbol

@@ -17,7 +17,7 @@ import pytest
 from foxhunt_assets.contracts.instruments import contract
 from foxhunt_assets.contracts.tables import ABSENT_PX, SEGMENTS, SNAPSHOTS, arrow_schema
 from foxhunt_assets.errors import BadInput, ContractBroken
-from foxhunt_assets.market import dbn, snapshots
+from foxhunt_assets.market import dbn, snapshots, volume
 from foxhunt_assets.market.snapshot_folder import open_segments, open_snapshots
 from tests.market import made_dbn as made
 from tests.market.made_dbn import MS, mbo, mbp, ns
@@ -31,11 +31,11 @@ HOUR_OPEN = ns("2023-12-25T23:00:00")
 Decoded = tuple[dict[str, Any], dict[str, np.ndarray], list[dict]]
 
 
-def decoded(path: Path, grid_ms: int = 250, mode: str = "front_month") -> Decoded:
+def decoded(path: Path, grid_ms: int = 250, mode: str = "front_month", earlier: Any = ()) -> Decoded:
     """Report, columns and segments of a file; the folder is validated too."""
     out = path.parent / f"out-{grid_ms}-{mode}"
     out.mkdir(exist_ok=True)
-    report = snapshots.decode(path, out, ES, grid_ms, mode)
+    report = snapshots.decode(path, out, ES, grid_ms, mode, earlier=earlier)
     snapshots.validate(out)
     json.dumps(report, allow_nan=False)
     table = open_snapshots(out)
@@ -378,6 +378,84 @@ def test_ids_are_mapped_by_utc_day_of_capture_and_never_filled_forward(tmp_path:
     assert c["source_row"].tolist() == [1, 2] and {s["symbol"] for s in segments} == {"ESH5"}
 
 
+BACK = {"iid": made.ESM4, "bid": 20_220, "ask": 20_221}
+
+
+def parent_file(folder: Path, times: list[int]) -> Path:
+    """A parent file: at each time (ms after T0) a front record, a spread record, and a back record a millisecond on."""
+    records = []
+    for i, t in enumerate(times):
+        records += [mbp(T0 + t * MS, sizes=(10 + i, 20)), spread_record(T0 + t * MS), mbp(T0 + (t + 1) * MS, **BACK)]
+    return made.write_mbp(folder / "a.mbp-10.dbn.zst", records, mappings=PARENT)
+
+
+@pytest.mark.parametrize("grid_ms", [0, 250])
+def test_all_gives_each_outright_the_rows_it_has_alone(tmp_path: Path, grid_ms: int) -> None:
+    path = parent_file(tmp_path, [0, 300, 70_000])
+    report, c, segments = decoded(path, grid_ms, "all")
+    alone = [decoded(path, grid_ms, symbol) for symbol in ("ESH4", "ESM4")]
+    for name in c:
+        if name != "segment":
+            assert (c[name] == np.concatenate([columns[name] for _, columns, _ in alone])).all(), name
+    assert ends(segments) == [(s, "2024-03-01", why) for s in ("ESH4", "ESM4") for why in ("gap", "file")]
+    assert [s["segment"] for s in segments] == [0, 1, 2, 3] and (np.diff(c["segment"]) >= 0).all()
+    assert (report["instruments"], report["rows"]) == (["ESH4", "ESM4"], len(c["ts"]))
+    assert (report["records"], report["records_spread"], report["records_not_kept"]) == (9, 3, 3)
+    assert report["event_ends"] == 6 and report["events_other_month"] == 0
+    assert {span["symbol"] for span in report["spans"]} == {"ESH4", "ESM4"}
+    assert open_snapshots(path.parent / f"out-{grid_ms}-all").schema.metadata[b"row_order"] == b"series"
+
+
+def test_named_symbols_are_kept_side_by_side_and_an_absent_one_is_no_error(tmp_path: Path) -> None:
+    path = parent_file(tmp_path, [0])
+    _, c, segments = decoded(path, 250, "ESM4, ESH4, ESU4")
+    assert [s["symbol"] for s in segments] == ["ESH4", "ESM4"] and c["source_row"].tolist() == [0, 2]
+    with pytest.raises(BadInput, match="instrument_mode 'ESU4' is not in the file; use front_month, volume, all"):
+        decoded(path, 250, "ESU4")
+
+
+def test_an_outright_without_records_costs_no_pass_and_makes_no_row(tmp_path: Path) -> None:
+    path = made.write_mbp(tmp_path / "a.dbn", [mbp(T0)], mappings=PARENT)
+    report, c, _ = decoded(path, 250, "all")
+    assert report["instruments"] == ["ESH4"] and len(c["ts"]) == 1
+
+
+def test_rows_out_of_time_order_are_a_fault_unless_series_lie_one_after_another(tmp_path: Path) -> None:
+    path = parent_file(tmp_path, [0, 300])
+    decoded(path, 250, "all")
+    out = tmp_path / "out-250-all"
+    table = open_snapshots(out)
+    rewrite(out, table.replace_schema_metadata({**table.schema.metadata, b"row_order": b"time"}))
+    with pytest.raises(ContractBroken, match="row 3: ts does not rise"):
+        snapshots.validate(out)
+    rewrite(out, open_snapshots(out).replace_schema_metadata({b"grid_ms": b"250"}))
+    with pytest.raises(ContractBroken, match="row_order '' in the metadata"):
+        snapshots.validate(out)
+
+
+def test_the_lead_by_volume_follows_the_last_complete_session_and_turns_at_the_open(tmp_path: Path) -> None:
+    """ESM4 out-trades ESH4 in the session of 29 February, long before the calendar's roll; it leads from 1 March on."""
+    opened, closed = ns("2024-02-28T23:00:00"), ns("2024-02-29T22:00:00")
+    next_open = ns("2024-02-29T23:00:00")
+    before = [mbp(opened, action="T", flags=0, size=3), mbp(opened)]
+    for t in range(opened + 50 * 60 * 10**9, closed, 50 * 60 * 10**9):
+        before += [mbp(t, action="T", flags=0, size=5, iid=made.ESM4), mbp(t, **BACK)]
+    before.append(mbp(closed - MS))
+    after = [mbp(next_open), mbp(next_open + MS, **BACK)]
+    path = made.write_mbp(tmp_path / "a.dbn", before + after, mappings=PARENT)
+    report, c, segments = decoded(path, 0, "volume")
+    assert "last complete session" in report["selection"]
+    assert {s["symbol"] for s in segments if s["trade_date"] == "2024-02-29"} == {"ESH4"}, "nothing to go by yet"
+    assert ends(segments)[-1] == ("ESM4", "2024-03-01", "file")
+    assert c["instrument_id"][-1] == made.ESM4 and c["source_row"][-1] == len(before) + 1
+    # the same session in a file of its own: what it traded is told to the next one
+    first = made.write_mbp(tmp_path / "b.dbn", before, mappings=PARENT)
+    second = made.write_mbp(tmp_path / "c.dbn", after, mappings=PARENT)
+    told = volume.file_volume(first, ES)
+    assert decoded(second, 0, "volume", [told])[1]["instrument_id"].tolist() == [made.ESM4]
+    assert decoded(second, 0, "volume")[1]["instrument_id"].tolist() == [made.ESH4]
+
+
 # --- MBO ------------------------------------------------------------------------------------------------------------
 
 
@@ -557,8 +635,8 @@ def rewrite(folder: Path, table: pa.Table, **columns: pa.Array) -> None:
         ("action", 0, 82, "row 0: unknown action"),
         ("low_bid_px", 1, 30_000, "row 1: low_bid_px above"),
         ("high_ask_px", 1, 3, "row 1: high_ask_px below"),
-        ("segment", 1, -1, "row 1 of snapshots.arrow names another segment"),
-        ("instrument_id", 1, 3, "rows of another instrument"),
+        ("segment", 1, -1, "row 1: another segment than the table says"),
+        ("instrument_id", 1, 3, "row 1: another instrument than its segment's"),
     ],
 )
 def test_a_broken_row_is_named(tmp_path: Path, name: str, row: int, value: int, words: str) -> None:
@@ -598,7 +676,7 @@ def test_a_broken_book_is_named(tmp_path: Path, name: str, level: int, value: in
     ("name", "value", "words"),
     [
         ("row_end", 9, "rows 0 to 9 overlap, are empty or lie outside"),
-        ("row_start", 1, "row 0 of snapshots.arrow names another segment"),
+        ("row_start", 1, "row 0: another segment than the table says"),
         ("segment", 1, "stands at place 0"),
         ("ended_by", "lunch", "ended_by 'lunch'"),
         ("trade_date", "2024-02-30", "is no date"),
