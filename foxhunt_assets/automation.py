@@ -6,7 +6,6 @@ them (`foxhunt_automation`) is stopped until a person starts it in the UI.
 """
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -85,14 +84,20 @@ def new_files(parts: Partitions, world: World) -> dg.SensorDefinition:
         description="Registers Databento files that have stopped growing, and decodes them.",
     )
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        seen: dict[str, list[int]] = json.loads(context.cursor or "{}")
-        now = {key: _size_and_time(path) for key, path in world.source_files().items()}
-        settled = {key for key, state in now.items() if seen.get(key) == state}
-        new = sorted(settled - set(known_files(context.instance)))
+        before = json.loads(context.cursor or '{"files": {}, "content": {}}')
+        files = world.source_files()
+        now = {key: _size_and_time(path) for key, path in files.items()}
+        settled = [key for key, state in now.items() if before["files"].get(key) == state]
+        content = {key: world.source_sha256(files[key]) for key in settled}
+        new = sorted(set(settled) - set(known_files(context.instance)))
         return dg.SensorResult(
-            run_requests=list(_requests(world, settled)),
+            run_requests=[
+                dg.RunRequest(run_key=f"{key}-{sha}", partition_key=key, tags=tags(world))
+                for key, sha in content.items()
+            ],
             dynamic_partitions_requests=[parts.files.build_add_request(new)] if new else [],
-            cursor=json.dumps(now),
+            asset_events=[_observed(key, sha) for key, sha in content.items() if before["content"].get(key) != sha],
+            cursor=json.dumps({"files": now, "content": {**before["content"], **content}}),
         )
 
     return sensor
@@ -103,11 +108,9 @@ def _size_and_time(path: Any) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns]
 
 
-def _requests(world: World, settled: set[str]) -> Iterator[dg.RunRequest]:
-    files = world.source_files()
-    for key in sorted(settled & set(files)):
-        content = world.source_sha256(files[key])
-        yield dg.RunRequest(run_key=f"{key}-{content}", partition_key=key, tags=tags(world))
+def _observed(key: str, sha: str) -> dg.AssetObservation:
+    """The new version of a source file, so that its snapshots show as out of date until they are decoded."""
+    return dg.AssetObservation("dbn_files", partition=key, tags={"dagster/data_version": sha})
 
 
 def nightly(world: World) -> dg.ScheduleDefinition:

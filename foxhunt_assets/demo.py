@@ -92,6 +92,7 @@ def run(settings: Settings, file: Path | None, tell: Say = say) -> int:
     defs = build(settings)
     with instance(settings) as dagster:
         register_files(dagster, list(world.source_files()))
+        run_job(defs, dagster, world, "observe_job", None, tell)
         _snapshots(defs, dagster, world, tell)
         for fold in parts.fold_keys:
             run_job(defs, dagster, world, "folds_job", fold, tell)

@@ -54,12 +54,14 @@ def run_job(
     if problems:
         first = problems[0]
         raise RunFailed(f"{name}: {first.step}: {first.text}", first.exit_code)
-    tell(f"{name:<72} {time.perf_counter() - began:7.1f} s  {_checks_line(result)}")
+    tell(f"{name:<72} {time.perf_counter() - began:7.1f} s  {_checks_line(result)}".rstrip())
 
 
 def _checks_line(result: Any) -> str:
     """How many checks passed, and the remarks of those that stop nothing."""
     evaluations = result.get_asset_check_evaluations()
+    if not evaluations:
+        return ""
     remarks = [f"{e.check_name}: {_line(e.description)}" for e in evaluations if not e.passed]
     passed = f"{len(evaluations) - len(remarks)} checks passed"
     return f"{passed}; remark {'; '.join(remarks)}" if remarks else passed

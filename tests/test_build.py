@@ -115,7 +115,7 @@ def test_the_nightly_waits_for_the_last_one(defs):
 def sensor_tick(defs, instance, cursor):
     sensor = defs.resolve_sensor_def("new_files")
     context = dg.build_sensor_context(instance=instance, cursor=cursor, definitions=defs)
-    return sensor.evaluate_tick(context)
+    return sensor(context)  # evaluate_tick would also need the instance of a running daemon
 
 
 def test_the_sensor_takes_a_file_once_it_has_stopped_growing_and_again_when_replaced(tmp_path):
@@ -134,10 +134,12 @@ def test_the_sensor_takes_a_file_once_it_has_stopped_growing_and_again_when_repl
         three = sensor_tick(defs, instance, two.cursor)
         (request,) = three.run_requests
         assert three.dynamic_partitions_requests[0].partition_keys == [request.partition_key]
+        (seen,) = three.asset_events
+        assert (seen.partition, seen.tags["dagster/data_version"]) == (request.partition_key, request.run_key[-64:])
         instance.add_dynamic_partitions("source_files", [request.partition_key])
         four = sensor_tick(defs, instance, three.cursor)
         assert [r.run_key for r in four.run_requests] == [request.run_key]  # the same key: not launched again
-        assert not four.dynamic_partitions_requests
+        assert not four.dynamic_partitions_requests and not four.asset_events
         file.write_bytes(b"another file altogether")
         five = sensor_tick(defs, instance, sensor_tick(defs, instance, four.cursor).cursor)
         (again,) = five.run_requests
