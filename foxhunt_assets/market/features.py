@@ -1,34 +1,41 @@
-"""The features of a snapshot: one table names them all, one function computes them row by row.
+"""The features of a snapshot: one table names them all, one function computes them over a tape.
 
-`FEATURES` is the only place that says what a feature is, and its length is the width F everywhere. `compute`
-reads nothing but its own row, so no feature can look ahead; what happened since the row before is already in the
-row (trades, order flow). Values are raw: `norm` scales them.
+`FEATURES` is the only place that says what a feature is, and its length is the width F everywhere. A feature reads
+its own row and, the ten of `micro`, rows before it in the same segment: none can look ahead, and none knows of
+another segment. A row outside every segment (segment -1) stands alone. Values are raw: `norm` scales them.
 """
 
 from __future__ import annotations
 
 import calendar
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
-from foxhunt_assets.contracts.tables import ABSENT_PX, LEVELS
+from foxhunt_assets.contracts.tables import ABSENT_PX, LEVELS, NO_SEGMENT
+from foxhunt_assets.market import micro
+from foxhunt_assets.market.micro import BAR_ROWS, HAWKES_DOUBLINGS, LOOK_BACK, OFI_ROWS, RECENT_ROWS, REGIME_ROWS
 
 ABSENT_GAP = 64.0  # ticks: the gap of a level that is not there, and the largest gap told apart
 MAX_AGE_MS = 3_600_000.0  # an event older than an hour says no more than one an hour old
-Group = Literal["price", "size", "ofi", "time", "flow"]
+BLOCK_ROWS = 16_384  # rows computed at a time: constant memory, most of it in a core's cache
+Group = Literal["price", "size", "micro", "ofi", "time", "flow"]
+GROUPS: tuple[Group, ...] = get_args(Group)  # in table order
 
 
 @dataclass(frozen=True)
 class Feature:
-    """One feature. unit: of the raw value. source: where the formula comes from."""
+    """One feature. unit: of the raw value. low, high: bounds no book can break. source: of the formula."""
 
     name: str
     group: Group
     unit: str
+    low: float
+    high: float
     definition: str
     source: str
 
@@ -38,33 +45,114 @@ _GAP = (
     "{sign}, in ticks, within +-64; 64 where the level is absent; where the other side is empty the mid is "
     "replaced by the side's own best price"
 )
+_LOTS = 2.0**31  # lots of a snapshot column are int32
+_MAX_LOG = math.log1p(_LOTS)
+_MAX_STEP = micro.MAX_MOVE / 2  # ticks
+
+
+def _recent(text: str, rows: int = RECENT_ROWS) -> str:
+    return f"{text} over the last {rows} rows of the segment"
+
+
 FEATURES: tuple[Feature, ...] = (
-    *(Feature(f"bid_gap_{k}", "price", "ticks", _GAP.format(sign=f"mid - bid {k}"), _BOOK) for k in range(LEVELS)),
-    *(Feature(f"ask_gap_{k}", "price", "ticks", _GAP.format(sign=f"ask {k} - mid"), _BOOK) for k in range(LEVELS)),
-    *(Feature(f"bid_size_{k}", "size", "ln(1 + lots)", f"ln(1 + size of bid {k})", _BOOK) for k in range(LEVELS)),
-    *(Feature(f"ask_size_{k}", "size", "ln(1 + lots)", f"ln(1 + size of ask {k})", _BOOK) for k in range(LEVELS)),
+    *(
+        Feature(f"{side}_gap_{k}", "price", "ticks", -ABSENT_GAP, ABSENT_GAP, _GAP.format(sign=sign.format(k)), _BOOK)
+        for side, sign in (("bid", "mid - bid {}"), ("ask", "ask {} - mid"))
+        for k in range(LEVELS)
+    ),
+    *(
+        Feature(f"{side}_size_{k}", "size", "ln(1 + lots)", 0.0, _MAX_LOG, f"ln(1 + size of {side} {k})", _BOOK)
+        for side in ("bid", "ask")
+        for k in range(LEVELS)
+    ),
     Feature(
-        "ofi_touch", "ofi", "lots", "order-flow imbalance of the best prices since the row before",
+        "realized_variance", "micro", "ticks^2", 0.0, _MAX_STEP**2,
+        _recent("mean square of the one-row changes of the mid (64 ticks at most; both rows with a mid)"),
+        "realised variance a row: Andersen, Bollerslev, Diebold, Labys 2003",
+    ),
+    Feature(
+        "hawkes_intensity", "micro", "1/s", micro.HAWKES_MU, math.inf,
+        _recent(
+            f"{micro.HAWKES_MU} + {micro.HAWKES_ALPHA} x trades, each by exp(-{micro.HAWKES_BETA} x its age in s),",
+            2**HAWKES_DOUBLINGS,
+        ),
+        "Hawkes 1971, exponential kernel; Ozaki 1979, recursion",
+    ),
+    Feature(
+        "weighted_book_pressure", "micro", "1", -1.0, 1.0,
+        "(bid - ask)/(bid + ask) of size / gap, the gap half a tick or more, summed over ten levels; "
+        "0 for an empty book",
+        "queue imbalance of Gould and Bonart 2016, weights ours",
+    ),
+    Feature(
+        "spread_dynamics", "micro", "ticks", -_MAX_STEP, _MAX_STEP,
+        _recent("spread (64 ticks at most) less its mean") + "; 0 without a mid", "ours",
+    ),
+    Feature(
+        "aggression_ratio", "micro", "1", 0.0, 1.0,
+        _recent("T/(T + R), T lots traded by aggressors, R sum of |touch OFI - signed trades|, the net limit lots,")
+        + "; 0 without volume",
+        "Cont, Kukanov, Stoikov 2014: OFI is trades plus limit orders less cancels; ratio ours",
+    ),
+    Feature(
+        "queue_depletion_asymmetry", "micro", "1", -1.0, 1.0,
+        _recent("(bid - ask)/(bid + ask) of lots gone from the touch from row to row (all where its price gave way)")
+        + "; 0 without",
+        "queues at the touch: Cont and de Larrard 2013; ratio ours",
+    ),
+    Feature(
+        "order_count_flux", "micro", "orders", -math.inf, math.inf,
+        f"orders resting on ten levels a side, less those {RECENT_ROWS} rows ago or in the segment's first row",
+        "ours",
+    ),
+    Feature(
+        "intra_bar_momentum", "micro", "ticks", -math.inf, math.inf,
+        f"mid less the first mid of its bar of {BAR_ROWS} rows, counted from the segment's first row; 0 without a mid",
+        "ours",
+    ),
+    Feature(
+        "regime_score", "micro", "1", 0.0, 1.0,
+        _recent("|net change of the mid| / sum of its absolute one-row changes", REGIME_ROWS)
+        + ": 1 a straight line, 0 no headway or no change",
+        "efficiency ratio: Kaufman 1995",
+    ),
+    Feature(
+        "ofi_trajectory", "micro", "lots/row", -math.inf, math.inf,
+        _recent("least-squares slope of the touch OFI", OFI_ROWS) + "; 0 in its first row",
+        "ordinary least squares",
+    ),
+    Feature(
+        "ofi_touch", "ofi", "lots", -_LOTS, _LOTS, "order-flow imbalance of the best prices since the row before",
         "Cont, Kukanov, Stoikov 2014, eq. 4",
     ),
     Feature(
-        "session_sin", "time", "1", "sine of the share of the 23 h trade day gone since 17:00 Chicago, as an angle",
-        "CME Globex hours",
-    ),
-    Feature("session_cos", "time", "1", "cosine of the same angle", "CME Globex hours"),
-    Feature(
-        "event_age", "time", "ln(1 + ms)", "ln(1 + ts - ts_event), from 0 to one hour", "time since the last event"
+        "ofi_depth", "ofi", "lots", -_LOTS, _LOTS,
+        "mean of the ten levels' order-flow imbalances since the row before, level k weighted by 1/(k + 1)",
+        "multi-level OFI: Xu, Gould, Howison 2019; weights ours",
     ),
     Feature(
-        "trade_flow", "flow", "lots", "lots bought less lots sold by aggressors since the row before",
-        "signed trade volume",
+        "session_sin", "time", "1", -1.0, 1.0,
+        "sine of the share of the 23 h trade day gone since 17:00 Chicago, as an angle", "CME Globex hours",
+    ),
+    Feature("session_cos", "time", "1", -1.0, 1.0, "cosine of the same angle", "CME Globex hours"),
+    Feature(
+        "event_age", "time", "ln(1 + ms)", 0.0, math.log1p(MAX_AGE_MS), "ln(1 + ts - ts_event), from 0 to one hour",
+        "time since the last event",
+    ),
+    Feature(
+        "trade_flow", "flow", "lots", -_LOTS, _LOTS,
+        "lots bought less lots sold by aggressors since the row before", "signed trade volume",
     ),
 )  # fmt: skip
 
+_N_BOOK = 4 * LEVELS  # the features of price and size come first
+
 # Snapshot columns that `compute` reads, with names as in contracts.tables.SNAPSHOTS.
-COLUMNS = ("ts_event", "ts", "bid_px", "ask_px", "bid_sz", "ask_sz", "buy_lots", "sell_lots", "ofi")
+COLUMNS = ("ts_event", *micro.COLUMNS)
 
 _INDEX = {f.name: i for i, f in enumerate(FEATURES)}
+# 2520 x 1/(k + 1) are integers, so a weighted sum of lots is exact before the one division
+_DEPTH_WEIGHTS = tuple(2520 // (k + 1) for k in range(LEVELS))
 
 
 def index(name: str) -> int:
@@ -72,36 +160,93 @@ def index(name: str) -> int:
     return _INDEX[name]
 
 
-def compute(columns: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """float32 [n, len(FEATURES)] from the snapshot columns COLUMNS ([n], levels [n, 10]); finite for any book."""
-    bid_gap, ask_gap = _gaps(columns["bid_px"], columns["ask_px"])
+def columns_of(group: Group) -> slice:
+    """Columns of a group, which lie side by side."""
+    inside = [i for i, f in enumerate(FEATURES) if f.group == group]
+    return slice(inside[0], inside[-1] + 1)
+
+
+def compute(columns: Mapping[str, torch.Tensor], segment: torch.Tensor) -> torch.Tensor:
+    """float32 [n, len(FEATURES)] over a whole tape; finite, and within the bounds of the table, for any book.
+
+    columns: the snapshot columns COLUMNS ([n], levels [n, 10]). segment: int32 [n], equal in the rows of a segment.
+    """
+    out = torch.empty((segment.numel(), len(FEATURES)), dtype=torch.float32, device=segment.device)
+    start = _starts(segment)
+    for a in range(0, segment.numel(), BLOCK_ROWS):
+        _fill(columns, start, a, out[a : a + BLOCK_ROWS])
+    return out
+
+
+def blocks(
+    columns: Mapping[str, torch.Tensor], segment: torch.Tensor, ranges: Sequence[tuple[int, int]]
+) -> Iterator[torch.Tensor]:
+    """The rows of `compute` in tape row ranges, bit for bit, at most BLOCK_ROWS at a time.
+
+    columns and segment are those of the whole tape: a row also reads up to LOOK_BACK rows before its range. A block
+    is good until the next is asked for.
+    """
+    start = _starts(segment)
+    out = torch.empty((BLOCK_ROWS, len(FEATURES)), dtype=torch.float32, device=segment.device)
+    for first, last in ranges:
+        for a in range(first, last, BLOCK_ROWS):
+            block = out[: min(BLOCK_ROWS, last - a)]
+            _fill(columns, start, a, block)
+            yield block
+
+
+def _starts(segment: torch.Tensor) -> torch.Tensor:
+    """int64 [n]: first row of the segment each row lies in; a row outside every segment is its own first row."""
+    rows = torch.arange(segment.numel(), device=segment.device)
+    goes_on = torch.zeros(segment.numel(), dtype=torch.bool, device=segment.device)
+    goes_on[1:] = (segment[1:] == segment[:-1]) & (segment[1:] != NO_SEGMENT)
+    return torch.where(goes_on, 0, rows).cummax(0).values
+
+
+def _fill(columns: Mapping[str, torch.Tensor], start: torch.Tensor, first: int, out: torch.Tensor) -> None:
+    """Features of rows [first, first + m) into out, float32 [m, F]. columns, start: of the whole tape."""
+    last, seen = first + len(out), max(0, first - LOOK_BACK)
+    behind = {name: columns[name][seen:last] for name in micro.COLUMNS}
+    own = {name: columns[name][first:last] for name in COLUMNS}
+    scalars = {name: x[first - seen :] for name, x in micro.compute(behind, start[seen:last] - seen).items()}
+    gaps = _gaps(own["bid_px"], own["ask_px"])
+    sizes = own["bid_sz"].to(torch.float32), own["ask_sz"].to(torch.float32)
+    out[:, :LEVELS], out[:, LEVELS : 2 * LEVELS] = gaps
+    out[:, 2 * LEVELS : 3 * LEVELS], out[:, 3 * LEVELS : _N_BOOK] = map(torch.log1p, sizes)
+    scalars |= {"weighted_book_pressure": micro.book_pressure(gaps, sizes), **_of_the_row(own)}
+    for column, feature in enumerate(FEATURES[_N_BOOK:], _N_BOOK):
+        out[:, column] = scalars[feature.name]
+
+
+def _of_the_row(columns: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Order flow, time and trade flow, [n] by name."""
     angle = _session_angle(columns["ts"])
     age_ms = (columns["ts"] - columns["ts_event"]).to(torch.float64) / 1e6
-    scalars = (
-        columns["ofi"][:, 0],
-        torch.sin(angle),
-        torch.cos(angle),
-        torch.log1p(age_ms.clamp(0.0, MAX_AGE_MS)),
-        columns["buy_lots"].to(torch.int64) - columns["sell_lots"].to(torch.int64),
-    )
-    sizes = (torch.log1p(columns[f"{side}_sz"].to(torch.float32)) for side in ("bid", "ask"))
-    return torch.cat((bid_gap, ask_gap, *sizes, *(s.to(torch.float32)[:, None] for s in scalars)), dim=1)
+    weights = torch.tensor(_DEPTH_WEIGHTS, dtype=torch.float64, device=angle.device)
+    return {
+        "ofi_touch": columns["ofi"][:, 0],
+        "ofi_depth": columns["ofi"].to(torch.float64) @ weights / sum(_DEPTH_WEIGHTS),
+        "session_sin": torch.sin(angle),
+        "session_cos": torch.cos(angle),
+        "event_age": torch.log1p(age_ms.clamp(0.0, MAX_AGE_MS)),
+        "trade_flow": columns["buy_lots"].to(torch.int64) - columns["sell_lots"].to(torch.int64),
+    }
 
 
 def _gaps(bid_px: torch.Tensor, ask_px: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Distance of each level to the mid in ticks, float32 [n, 10] a side."""
-    bid, ask = bid_px.to(torch.int64), ask_px.to(torch.int64)
-    has_bid, has_ask = bid[:, :1] != ABSENT_PX, ask[:, :1] != ABSENT_PX
-    # in half ticks a mid is the integer bid + ask; a lone side stands for both
-    bid0 = torch.where(has_bid, bid[:, :1], ask[:, :1])
-    ask0 = torch.where(has_ask, ask[:, :1], bid[:, :1])
-    mid = bid0 + ask0
+    # float64 holds every half tick of an int32 price
+    bid, ask = bid_px.to(torch.float64), ask_px.to(torch.float64)
+    no_bid, no_ask = bid_px == ABSENT_PX, ask_px == ABSENT_PX
+    # a lone side stands for both
+    bid0 = torch.where(no_bid[:, 0], ask[:, 0], bid[:, 0])
+    ask0 = torch.where(no_ask[:, 0], bid[:, 0], ask[:, 0])
+    mid = ((bid0 + ask0) / 2)[:, None]
 
-    def gap(half_ticks: torch.Tensor, px: torch.Tensor) -> torch.Tensor:
-        ticks = (half_ticks.to(torch.float32) / 2).clamp(-ABSENT_GAP, ABSENT_GAP)
-        return torch.where(px == ABSENT_PX, torch.full_like(ticks, ABSENT_GAP), ticks)
+    def gap(ticks: torch.Tensor, absent: torch.Tensor) -> torch.Tensor:
+        return ticks.clamp_(-ABSENT_GAP, ABSENT_GAP).masked_fill_(absent, ABSENT_GAP).to(torch.float32)
 
-    return gap(mid - 2 * bid, bid), gap(2 * ask - mid, ask)
+    return gap(mid - bid, no_bid), gap(ask - mid, no_ask)
 
 
 _SECOND, _HOUR, _DAY = 1_000_000_000, 3_600 * 1_000_000_000, 86_400 * 1_000_000_000

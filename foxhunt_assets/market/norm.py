@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +12,43 @@ import torch
 
 from foxhunt_assets.contracts.tables import FEATURE_NORM, arrow_schema
 from foxhunt_assets.errors import BadInput, ContractBroken
-from foxhunt_assets.market.features import COLUMNS, FEATURES, compute
+from foxhunt_assets.market.features import FEATURES, blocks
 from foxhunt_assets.market.folds import FoldSpec
+from foxhunt_assets.market.tape import segment_of_rows
 
 NORM_FILE = "feature_norm.parquet"
 NORM_CLIP = 8.0  # standard deviations; lots and ages have heavy tails that would drown the rest
-_CHUNK_ROWS = 65_536  # rows computed at a time: 45 features in float64 are 23 MB
 
 
 def fit(spec: FoldSpec, columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """(mean, standard deviation with ddof 0: float64 [F], rows) over spec.train, in two passes.
+    """(mean, standard deviation with ddof 0: float64 [F], rows) over spec.train, in one pass.
 
-    columns: the snapshot columns features.COLUMNS of the whole tape.
+    columns: the snapshot columns features.COLUMNS of the whole tape. A training row's features look back at rows
+    before it, never at a row of the fold's validation or test, which lie behind every training row. Blocks of rows
+    are merged in order (Chan, Golub, LeVeque 1979), and each is summed by a fixed tree: the result is part of
+    identities, and a library's sum moves with the number of threads.
     """
-    n = sum(b - a for a, b in spec.train)
-    mean = variance = torch.zeros(len(FEATURES), dtype=torch.float64, device=columns["ts"].device)
-    for x in _chunks(spec, columns):
-        mean = mean + x.sum(0) / n
-    for x in _chunks(spec, columns):
-        variance = variance + ((x - mean) ** 2).sum(0) / n
-    return mean, torch.sqrt(variance), n
+    n = 0
+    mean = squares = torch.zeros(len(FEATURES), dtype=torch.float64, device=columns["ts"].device)
+    for block in blocks(columns, segment_of_rows(spec, mean.device), spec.train):
+        x = block.to(torch.float64)
+        m = len(x)
+        block_mean = tree_sum(x) / m
+        shift = block_mean - mean
+        squares = squares + tree_sum((x - block_mean) ** 2) + shift * shift * (n * m / (n + m))
+        mean = mean + shift * (m / (n + m))
+        n += m
+    return mean, torch.sqrt(squares / n), n
+
+
+def tree_sum(x: torch.Tensor) -> torch.Tensor:
+    """Sum of x [n, F] over its rows, halves added to halves: additions of fixed operands, whatever runs them."""
+    width = 1 << (len(x) - 1).bit_length()
+    x = torch.nn.functional.pad(x, (0, 0, 0, width - len(x)))
+    while len(x) > 1:
+        half = len(x) // 2
+        x = x[:half] + x[half:]
+    return x[0]
 
 
 def write_norm(spec: FoldSpec, columns: Mapping[str, torch.Tensor], out: Path) -> dict[str, Any]:
@@ -66,10 +83,3 @@ def normalise(x: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> torch.T
     """(x - mean) / std clipped to +-NORM_CLIP, float32 of x's shape [..., F]; the arithmetic is float64."""
     z = (x.to(torch.float64) - mean.to(x.device)) / std.to(x.device)
     return z.clamp(-NORM_CLIP, NORM_CLIP).to(torch.float32)
-
-
-def _chunks(spec: FoldSpec, columns: Mapping[str, torch.Tensor]) -> Iterator[torch.Tensor]:
-    for a, b in spec.train:
-        for start in range(a, b, _CHUNK_ROWS):
-            rows = slice(start, min(start + _CHUNK_ROWS, b))
-            yield compute({name: columns[name][rows] for name in COLUMNS}).to(torch.float64)

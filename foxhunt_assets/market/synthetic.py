@@ -9,7 +9,7 @@ the adds and cancels that carry them there, and small trades, all towards its si
 moves by a half or a whole tick. The two settings differ in one number, the odds of its direction:
 - planted: up with probability 1/2 + z/4, a drift of about 0.4 ticks/s that lasts as long as z does. Over five
   seeds of 4 x 60 minutes on 250 ms rows, the mid 60 rows (15 s) on correlates 0.28 with the touch size imbalance,
-  0.18 with touch order flow, and 0.39 out of sample with a ridge forecast from all features (0.36 to 0.41; standard
+  0.18 with touch order flow, and 0.41 out of sample with a ridge forecast from all features (0.40 to 0.43; standard
   deviation of the move 6.1 ticks). The trader in the tests (one row of latency, a tick of spread, 225 cents a
   side) nets a little over four ticks a round trip of 20 seconds or so.
 - martingale: a fair coin, independent of sizes, flow and z. The mid is a martingale in everything displayed,

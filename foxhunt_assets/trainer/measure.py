@@ -80,13 +80,17 @@ def inputs(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
     """Encoder inputs, raw flow features, and the correlations that would show look-ahead."""
     x = b["x"].double()
     raw = w.tape.raw[c.anchor].double()
-    touch, flow = raw[:, features.index("ofi_touch")], raw[:, features.index("trade_flow")]
+    newest = dict(zip((f.name for f in features.FEATURES), raw.unbind(1)))
+    touch, depth = newest["ofi_touch"], newest["ofi_depth"]
     shift = x.mean(dim=(0, 1)).abs()
     correlation = _next_move_correlation(w, c, b)
     return {
         "features.ofi.touch_mean": touch.mean(),
         "features.ofi.touch_std": touch.std(unbiased=False),
-        "features.trade_flow_mean": flow.mean(),
+        "features.ofi.depth_mean": depth.mean(),
+        "features.ofi.depth_abs_max": depth.abs().max(),
+        "features.trade_flow_mean": newest["trade_flow"].mean(),
+        **_micro(w, newest),
         "features.shift_abs_mean": shift.mean(),
         "features.shift_abs_max": shift.max(),
         "features.std_min": x.std(dim=(0, 1), unbiased=False).min(),
@@ -98,6 +102,14 @@ def inputs(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
         "features.leak_corr_max": correlation.abs().max(),
         "features.leak_corr_index": correlation.abs().argmax(),
     }
+
+
+def _micro(w: World, newest: Mapping[str, torch.Tensor]) -> Values:
+    """Means of the microstructure features over the batch; two of them are kept in ticks and told in points."""
+    point = _tick_points(w)
+    scale = {"realized_variance": point**2, "intra_bar_momentum": point}
+    names = [f.name for f in features.FEATURES if f.group == "micro"]
+    return {f"features.micro.{name}_mean": newest[name].mean() * scale.get(name, 1) for name in names}
 
 
 def _next_move_correlation(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -133,6 +145,7 @@ def encoding(c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
     mean_mask = masks.mean(0)
     stayed = (~b["acct_episode_start"]).double()
     return out | {
+        **_group_mass(mean_mask),
         "vsn.mask_entropy": heads.entropy(masks).mean(),
         "vsn.mask_max": mean_mask.max(),
         "vsn.mask_row_std": masks.std(dim=0, unbiased=False).mean(),
@@ -149,6 +162,11 @@ def encoding(c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
         "encoder.h_t_digest32": digest.digest32(e.h),
         "numerics.scan_state_abs_max": torch.maximum(e.l1_state.abs().max(), e.l2_state.abs().max()),
     }
+
+
+def _group_mass(mask: torch.Tensor) -> Values:
+    """Selection mass of each feature group. mask: batch-mean weights float64 [F]."""
+    return {f"vsn.mask_{group}": mask[features.columns_of(group)].sum() for group in features.GROUPS}
 
 
 def _collapse(h: torch.Tensor) -> Values:

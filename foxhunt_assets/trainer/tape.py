@@ -62,9 +62,9 @@ def load_tape(fold_dir: Path, snapshots: Mapping[str, str], config: TrainerConfi
     names = [*dict.fromkeys((*_MARKET, *features.COLUMNS))]
     columns = market_tape.read_columns(spec.sources, lambda key: Path(snapshots[key]), names, device)
     mean, std = norm.read_norm(fold_dir / "norm")
-    raw = features.compute(columns)
-    labels, sigma_step = read_labels(fold_dir / "labels" / LABELS_FILE, config.labels.horizons)
     segment = market_tape.segment_of_rows(spec, device)
+    raw = features.compute(columns, segment)
+    labels, sigma_step = read_labels(fold_dir / "labels" / LABELS_FILE, config.labels.horizons)
     starts, _ = segment_bounds(segment)
     ts = columns["ts"]
     dt = torch.ones(ts.numel(), dtype=torch.float32, device=device)

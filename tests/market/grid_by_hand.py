@@ -1,7 +1,7 @@
 """Snapshot columns of a synthetic file made the slow and obvious way, apart from the project's decoder.
 
 Databento's client reads the file; a row stands at each multiple of 250 ms and shows the last record with F_LAST
-received at or before it; trades and touch order-flow imbalance are summed since the row before.
+received at or before it; trades and touch order-flow imbalance are summed since the row before (deeper levels' stay 0).
 """
 
 from pathlib import Path
@@ -33,12 +33,15 @@ def columns(path: Path) -> dict[str, torch.Tensor]:
     for side in ("bid", "ask"):
         px = np.stack([books[f"{side}_px_{k:02d}"] for k in range(10)], 1)[at]
         out[f"{side}_px"] = np.where(px == UNDEF, ABSENT_PX, px // TICK)
-        out[f"{side}_sz"] = np.stack([books[f"{side}_sz_{k:02d}"] for k in range(10)], 1)[at].astype(np.int64)
+        for what in ("sz", "ct"):
+            column = np.stack([books[f"{side}_{what}_{k:02d}"] for k in range(10)], 1)
+            out[f"{side}_{what}"] = column[at].astype(np.int64)
     trades = r[r["action"] == b"T"]
     row = np.searchsorted(ts, trades["ts_recv"].astype(np.int64), side="left")
     for name, side in (("buy_lots", b"B"), ("sell_lots", b"A")):
         mine = (trades["side"] == side) & (row < len(ts))
         out[name] = np.bincount(row[mine], trades["size"][mine], len(ts)).astype(np.int64)
+    out["n_trades"] = np.bincount(row[row < len(ts)], minlength=len(ts))
     ofi = np.zeros((len(ts), 10), np.int64)
     flow = touch_imbalance(books)
     row = np.searchsorted(ts, recv, side="left")

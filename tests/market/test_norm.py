@@ -22,11 +22,15 @@ def columns():
 SPEC = spec_of(900, train=[(10, 300), (320, 500)], validation=[(560, 600)], test=[(700, 900)])
 
 
+def computed(columns):
+    return features.compute(columns, torch.zeros(len(columns["ts"]), dtype=torch.int32))
+
+
 def test_mean_and_std_of_the_training_rows(columns, tmp_path, monkeypatch):
-    monkeypatch.setattr(norm, "_CHUNK_ROWS", 64)
+    monkeypatch.setattr(features, "BLOCK_ROWS", 64)
     report = norm.write_norm(SPEC, columns, tmp_path)
     mean, std = norm.read_norm(tmp_path)
-    x = features.compute(columns).to(torch.float64).numpy()
+    x = computed(columns).to(torch.float64).numpy()
     trained = np.concatenate((x[10:300], x[320:500]))
     spread = trained.std(0)
     assert np.allclose(mean.numpy(), trained.mean(0), rtol=1e-12, atol=1e-12)
@@ -44,21 +48,45 @@ def test_a_constant_feature_is_reported_and_left_alone(columns, tmp_path):
     assert report["constant"] == ["trade_flow"]
     at = features.index("trade_flow")
     assert mean[at] == 5 and std[at] == 1
-    assert (norm.normalise(features.compute(columns), mean, std)[:, at] == 0).all()
+    assert (norm.normalise(computed(columns), mean, std)[:, at] == 0).all()
 
 
 def test_evaluation_rows_are_not_fitted_on(columns, tmp_path):
     norm.write_norm(SPEC, columns, tmp_path / "clean")
     poisoned = {k: v.clone() for k, v in columns.items()}
-    for a, b in ((0, 10), (300, 320), (500, 900)):
-        for v in poisoned.values():
-            v[a:b] = 2**30
+    for v in poisoned.values():
+        v[500:] = 2**30
     norm.write_norm(SPEC, poisoned, tmp_path / "poisoned")
     clean, same = ((tmp_path / x / "feature_norm.parquet").read_bytes() for x in ("clean", "poisoned"))
     assert clean == same
     poisoned["ofi"][299] = 2**30
     norm.write_norm(SPEC, poisoned, tmp_path / "trained")
     assert (tmp_path / "trained" / "feature_norm.parquet").read_bytes() != clean
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4])
+def test_welford(monkeypatch, rows):
+    """Mean 4.25 and population variance 3.1875 of 2, 4, 4, 7, whatever the blocks that are merged."""
+    monkeypatch.setattr(features, "BLOCK_ROWS", rows)
+    columns = {name: torch.from_numpy(v) for name, v in random_columns(4, 2).items() if name in features.COLUMNS}
+    columns["buy_lots"], columns["sell_lots"] = torch.tensor([2, 4, 4, 7]), torch.zeros(4, dtype=torch.int64)
+    mean, std, n = norm.fit(spec_of(4, train=[(0, 4)]), columns)
+    at = features.index("trade_flow")
+    assert n == 4 and mean[at].item() == 4.25 and std[at].item() ** 2 == pytest.approx(3.1875, rel=1e-15)
+
+
+def test_threads_move_no_bit():
+    n = 40_000
+    columns = {name: torch.from_numpy(v) for name, v in random_columns(n, 4).items() if name in features.COLUMNS}
+    spec, before = spec_of(n, train=[(0, n - 100)]), torch.get_num_threads()
+    fitted = []
+    try:
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            fitted.append(torch.stack(norm.fit(spec, columns)[:2]))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(fitted[0], fitted[1]) and torch.equal(fitted[0], fitted[2])
 
 
 def test_normalise_scales_and_clips():

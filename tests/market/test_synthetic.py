@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import databento
 import numpy as np
 import pytest
+import torch
 
 from foxhunt_assets.contracts.instruments import contract
 from foxhunt_assets.errors import BadInput
@@ -214,7 +215,7 @@ def mids(c):
 
 def forecast(sessions, h):
     """Ridge on the features of the first half of the sessions; (forecast, h-row return) over the second half."""
-    x = [features.compute(c).double().numpy() for c in sessions]
+    x = [features.compute(c, torch.zeros_like(c["ts"])).double().numpy() for c in sessions]
     y = [mids(c)[h:] - mids(c)[:-h] for c in sessions]
     fitted = np.concatenate(x[: len(x) // 2])
     mean, std = fitted.mean(0), fitted.std(0)
