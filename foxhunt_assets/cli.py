@@ -74,7 +74,10 @@ def parser() -> argparse.ArgumentParser:
     synth.add_argument("--seed", type=int, default=0)
     synth.add_argument("--sessions", type=_positive, default=4)
     synth.add_argument("--minutes", type=float, default=10.0, help="of open market in a session")
-    verb("inspect", _inspect, "What the header of a Databento file says.").add_argument("file", type=Path)
+    look = verb("inspect", _inspect, "What is in a market file, and whether one can train on it.")
+    look.add_argument("file", type=Path, help="DBN, Databento CSV, LOBSTER, or the folder of a batch download")
+    look.add_argument("--json", action="store_true", help="everything, for a program")
+    look.add_argument("--gap", type=float, default=60.0, metavar="S", help="list silences over S seconds (default 60)")
     contract = verb("contract", _contract, "Print a contract, one path a line.")
     contract.add_argument("name", choices=["diag"], help="diag: leaves of diag.jsonl")
     contract.add_argument("--all", action="store_true", help="planned leaves too, not only those in every row")
@@ -116,10 +119,10 @@ def _synth(args: argparse.Namespace) -> int:
 
 
 def _inspect(args: argparse.Namespace) -> int:
-    from foxhunt_assets.market import snapshots
+    from foxhunt_assets.market import inspect, inspect_text
 
-    for name, value in snapshots.source_facts(args.file).items():
-        print(f"{name}: {value if isinstance(value, str) else json.dumps(value, default=str)}")
+    facts = inspect.inspect(args.file, args.gap)
+    print(json.dumps(facts, indent=2) if args.json else inspect_text.text(facts))
     return 0
 
 

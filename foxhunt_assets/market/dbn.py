@@ -53,6 +53,7 @@ ONE_LEVEL = ("mbp-1", "tbbo", "bbo-1s", "bbo-1m")  # fit to look at, too little 
 NOT_DBN = 0
 
 _ZSTD, _SKIPPABLE = b"\x28\xb5\x2f\xfd", b"\x2a\x4d\x18"
+_GZIP = b"\x1f\x8b"
 _VERSIONS = (1, 2, 3)
 _GROUP_BYTES = 6 * 2**20
 DAY_NS = 86_400 * 10**9
@@ -212,6 +213,8 @@ def _open(path: Path) -> tuple[Any, Any]:
     if not magic:
         raise BadInput(f"{path}: empty file; download it again")
     raw.seek(0)
+    if magic[:2] == _GZIP:
+        raise BadInput(f"{path}: byte 0: gzip, which Databento does not use; download the batch file as DBN")
     if magic[1:] == _SKIPPABLE:
         raise BadInput(f"{path}: byte 0: a DBZ file, the format before DBN; convert it with Databento's dbn tool")
     return raw, pa.CompressedInputStream(raw, "zstd") if magic == _ZSTD else raw

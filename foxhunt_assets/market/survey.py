@@ -1,0 +1,377 @@
+"""What lies in the records of a file, counted in one pass and independent of the decoder: any schema, any venue.
+
+A `Chunk` is what every reader's records come down to; `Survey` counts chunks. Books are looked at where an event ends
+(F_LAST), as the decoder does, but only their best prices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from foxhunt_assets.contracts.instruments import UNDEF_PRICE
+from foxhunt_assets.contracts.tables import ABSENT_PX, LEVELS
+from foxhunt_assets.market import book, calendar
+from foxhunt_assets.market.compiled import cached
+from foxhunt_assets.market.dbn import F_LAST, F_MAYBE_BAD_BOOK, F_SNAPSHOT, FLAG_NAMES, Header, Mapping
+from foxhunt_assets.market.grid import ASK, BID, BUY, PX, SELL
+
+EARLIEST, LATEST = (int(datetime(y, 1, 1, tzinfo=UTC).timestamp()) * 10**9 for y in (2000, 2100))
+UNMAPPED = Mapping("unmapped", 0, 0, 0)
+_ADD, _CANCEL, _MODIFY, _CLEAR, _TRADE = (ord(a) for a in "ACMRT")
+_RESTING = (_ADD, _CANCEL, _MODIFY)
+_LONGEST = 5  # gaps that are listed
+
+RTYPES = {
+    0: "trades", 1: "mbp-1", 10: "mbp-10", 18: "status", 19: "definition", 20: "imbalance", 21: "error",
+    22: "symbol-mapping", 23: "system", 24: "statistics", 32: "ohlcv-1s", 33: "ohlcv-1m", 34: "ohlcv-1h",
+    35: "ohlcv-1d", 36: "ohlcv-eod", 160: "mbo", 192: "cmbp-1", 195: "bbo-1s", 196: "bbo-1m",
+}  # fmt: skip
+_MBO, _BARS = 160, (32, 33, 34, 35, 36)
+_EVENTS = (0, 1, 10)  # action, side, flags and size lie where MBP-10 has them
+_QUOTES = (1, 10, 195, 196)  # the best level lies where MBP-10 has it
+_SAMPLES = (195, 196)  # a row is a sample, not an event
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Records of one kind. ids: uint32 [n]. ts: int64 [n], the time its schema is ordered by (ts_recv where it has
+    one). ts_event: uint64 [n]. action, side, flags: uint8 [n], size: int64 [n]; None where the schema has none.
+    bid, ask: int64 [n] best prices after the record, 1e-9 points, UNDEF_PRICE where a side is empty; None likewise.
+    ends: bool [n], where a book stands that the venue published. prices: int64 [n, k], to derive the tick from."""
+
+    kind: str
+    ids: np.ndarray
+    ts: np.ndarray
+    ts_event: np.ndarray
+    action: np.ndarray | None = None
+    side: np.ndarray | None = None
+    flags: np.ndarray | None = None
+    size: np.ndarray | None = None
+    bid: np.ndarray | None = None
+    ask: np.ndarray | None = None
+    ends: np.ndarray | None = None
+    prices: np.ndarray | None = None
+
+
+class RecordChunks:
+    """Chunks of DBN records, uint8 [n, length]. Keeps the books that MBO records build."""
+
+    def __init__(self) -> None:
+        self._orders = book.new_orders(book.MAX_SLOTS)
+        self._slots: dict[int, int] = {}
+        self.unit = 0  # price of one step of the rebuilt books; 0 before the first price
+        self.not_rebuilt = 0  # records of instruments beyond MAX_SLOTS or off the unit
+
+    @property
+    def order_errors(self) -> dict[str, int]:
+        """Records that an order book could not take as they were."""
+        return dict(zip(book.ORDER_ERRORS, self._orders.marks["errors"][0].tolist(), strict=True))
+
+    def of(self, octets: np.ndarray) -> Iterator[Chunk]:
+        """One chunk for each stretch of records of one rtype."""
+        cuts = [0, *(np.flatnonzero(np.diff(octets[:, 1].astype(np.int16))) + 1).tolist(), len(octets)]
+        for a, b in pairwise(cuts):
+            if a < b:
+                yield self._chunk(octets[a:b], int(octets[a, 1]))
+
+    def _chunk(self, octets: np.ndarray, rtype: int) -> Chunk:
+        words, halves = octets.view(np.int64), octets.view(np.uint32)
+        common: dict[str, Any] = {
+            "kind": RTYPES.get(rtype, f"rtype {rtype}"),
+            "ids": halves[:, 1],
+            "ts_event": octets.view(np.uint64)[:, 1],
+        }
+        if rtype == _MBO:
+            return self._mbo(octets, words, halves, common)
+        if rtype in _BARS:
+            return Chunk(**common, ts=words[:, 1])
+        if rtype not in (*_EVENTS, *_QUOTES):
+            return Chunk(**common, ts=words[:, 2])
+        action, side, flags = octets[:, 28], octets[:, 29], octets[:, 30]
+        common |= {"ts": words[:, 4], "side": side, "flags": flags, "size": halves[:, 6].astype(np.int64)}
+        if rtype not in _SAMPLES:
+            common["action"] = action
+        prices = words[:, 2:3]
+        if rtype in _QUOTES:  # only the levels tell the tick: hidden orders trade between its multiples
+            common |= {"bid": words[:, 6], "ask": words[:, 7]}
+            common["ends"] = np.ones(len(words), bool) if rtype in _SAMPLES else event_ends(action, flags)
+            levels = words.shape[1] // 4 - 1 if rtype == 10 else 1
+            prices = np.concatenate([words[:, 6 + 4 * k : 8 + 4 * k] for k in range(min(levels, LEVELS))], 1)
+        return Chunk(**common, prices=prices)
+
+    def _mbo(self, octets: np.ndarray, words: np.ndarray, halves: np.ndarray, common: dict[str, Any]) -> Chunk:
+        flags, action, side, price = octets[:, 36], octets[:, 38], octets[:, 39], words[:, 3]
+        quoted = np.where(np.isin(action, _RESTING), price, UNDEF_PRICE)
+        if self.unit == 0:
+            self.unit = common_step(quoted, 0)
+        slots = np.full(len(octets), -1, np.int64)
+        for instrument in np.unique(halves[:, 1]).tolist():
+            slot = self._slots.setdefault(instrument, len(self._slots))
+            slots[halves[:, 1] == instrument] = slot if slot < book.MAX_SLOTS else -1
+        best = np.full((len(octets), 2), UNDEF_PRICE, np.int64)
+        new = np.zeros((3, 2, LEVELS), np.int32)
+        at = 0
+        while at < len(octets):
+            at, skipped, full = _best_prices(
+                *self._orders,
+                slots,
+                flags,
+                action,
+                side,
+                words[:, 2],
+                price,
+                halves[:, 8],
+                max(self.unit, 1),
+                new,
+                best,
+                at,
+            )
+            self.not_rebuilt += skipped
+            if full:
+                self._orders = book.grow(self._orders)
+        return Chunk(
+            **common, ts=words[:, 5], action=action, side=side, flags=flags, size=halves[:, 8].astype(np.int64),
+            bid=best[:, 0], ask=best[:, 1], ends=event_ends(action, flags), prices=quoted[:, None],
+        )  # fmt: skip
+
+
+def event_ends(action: np.ndarray, flags: np.ndarray) -> np.ndarray:
+    """bool [n]: records that end an event with a book one may look at."""
+    return ((flags & F_LAST) > 0) & ((flags & (F_SNAPSHOT | F_MAYBE_BAD_BOOK)) == 0) & (action != _CLEAR)
+
+
+@cached(book)
+def _best_prices(marks, table, levels, slots, flags, action, side, order_id, price, size, unit, new, best, start):
+    """Apply MBO records start.. and note the best prices after each that ends an event; returns (next record, how
+    many could not be applied, whether the books must grow first)."""
+    m = marks[0]
+    skipped = 0
+    for i in range(start, len(flags)):
+        slot = slots[i]
+        if slot < 0:
+            skipped += 1
+            continue
+        if book.needs_room(m, table, levels, slot):
+            return i, skipped, True
+        if action[i] == _CLEAR or (flags[i] & F_SNAPSHOT and m.in_snapshot[slot] == 0):
+            book.clear(m, table, slot)
+        m.in_snapshot[slot] = 1 if flags[i] & F_SNAPSHOT else 0
+        if action[i] == _CANCEL:
+            book.cancel(m, table, levels, slot, order_id[i], np.int64(size[i]))
+        elif action[i] == _ADD or action[i] == _MODIFY:
+            ticks = price[i] // unit
+            if price[i] == UNDEF_PRICE or size[i] == 0 or (side[i] != BUY and side[i] != SELL):
+                m.errors[book.ADD_UNUSABLE] += 1
+            elif ticks * unit != price[i] or abs(ticks) >= -ABSENT_PX:
+                skipped += 1
+            elif action[i] == _ADD:
+                book.add(m, table, levels, slot, BID if side[i] == BUY else ASK, order_id[i], ticks, np.int64(size[i]))
+            else:
+                book.modify(
+                    m, table, levels, slot, BID if side[i] == BUY else ASK, order_id[i], ticks, np.int64(size[i])
+                )
+        if flags[i] & F_LAST:
+            book.top(m, levels, slot, new)
+            for which in range(2):
+                if new[PX, which, 0] != ABSENT_PX:
+                    best[i, which] = np.int64(new[PX, which, 0]) * unit
+    return len(flags), skipped, False
+
+
+def common_step(prices: np.ndarray, step: int) -> int:
+    """Greatest step of which all prices and `step` are multiples, 1e-9 points; 0 of nothing."""
+    known = prices[prices != UNDEF_PRICE]
+    odd = known % step if step else known
+    odd = odd[odd != 0]
+    return int(np.gcd.reduce(np.unique(np.abs(odd)), initial=step)) if len(odd) else step
+
+
+@dataclass
+class Tally:
+    """What was seen of one instrument. spreads: ask - bid, 1e-9 points -> event ends."""
+
+    records: int = 0
+    trades: int = 0
+    lots: int = 0
+    events: int = 0
+    crossed: int = 0
+    locked: int = 0
+    one_sided: int = 0
+    step: int = 0
+    first: int = LATEST
+    last: int = -1
+    spreads: dict[int, int] = field(default_factory=dict)
+
+    def add(self, chunk: Chunk, rows: np.ndarray) -> None:
+        """Count the rows (indices) of a chunk."""
+        self.records += len(rows)
+        self.first, self.last = min(self.first, int(chunk.ts[rows].min())), max(self.last, int(chunk.ts[rows].max()))
+        if chunk.prices is not None:
+            self.step = common_step(chunk.prices[rows].ravel(), self.step)
+        if chunk.action is not None and chunk.size is not None:
+            sizes = chunk.size[rows][chunk.action[rows] == _TRADE]
+            self.trades += int((sizes > 0).sum())
+            self.lots += int(sizes.sum())
+        if chunk.bid is not None and chunk.ask is not None and chunk.ends is not None:
+            at = rows[chunk.ends[rows]]
+            self._add_books(chunk.bid[at], chunk.ask[at])
+
+    def _add_books(self, bid: np.ndarray, ask: np.ndarray) -> None:
+        both = (bid != UNDEF_PRICE) & (ask != UNDEF_PRICE)
+        spread = ask[both] - bid[both]
+        self.events += len(bid)
+        self.one_sided += int((~both).sum())
+        self.crossed += int((spread < 0).sum())
+        self.locked += int((spread == 0).sum())
+        for width, n in zip(*(v.tolist() for v in np.unique(spread[spread > 0], return_counts=True)), strict=True):
+            self.spreads[width] = self.spreads.get(width, 0) + n
+
+
+class Sessions:
+    """Records by trade date: of CME Globex by its calendar, of another venue by UTC day. Silences inside them."""
+
+    def __init__(self, globex: bool, gap_ns: int):
+        self.globex, self.gap_ns = globex, gap_ns
+        self.found: dict[str, list[int]] = {}  # trade date: records, first and last time, crossed or locked books
+        self.outside = self.crossed_outside = self.gap_count = self.longest = 0
+        self.gaps: list[tuple[int, int]] = []
+        self._windows: list[calendar.Window] = []
+        self._last: tuple[int, int] | None = None  # window and time of the record before
+
+    def add(self, ts: np.ndarray, ts_event: np.ndarray, crossed: np.ndarray) -> None:
+        """ts: int64 [n] non-decreasing but for a few; ts_event: uint64 [n]; crossed: bool [n].
+
+        As for the decoder, a record stamped before the open and received after it is outside.
+        """
+        window = self._window_of(ts)
+        if self.globex:
+            window = np.where(ts_event < (np.maximum(window, 0) * 10**9).astype(np.uint64), -1, window)
+        inside = window >= 0
+        self.outside += int((~inside).sum())
+        self.crossed_outside += int(crossed[~inside].sum())
+        for w in np.unique(window[inside]).tolist():
+            rows = window == w
+            name = self._name(w)
+            n, first, last, bad = self.found.get(name, [0, LATEST, -1, 0])
+            self.found[name] = [
+                n + int(rows.sum()), min(first, int(ts[rows].min())), max(last, int(ts[rows].max())),
+                bad + int(crossed[rows].sum()),
+            ]  # fmt: skip
+        self._note_gaps(ts[inside], window[inside])
+
+    def _note_gaps(self, ts: np.ndarray, window: np.ndarray) -> None:
+        if not len(ts):
+            return
+        if self._last is not None:
+            window, ts = np.insert(window, 0, self._last[0]), np.insert(ts, 0, self._last[1])
+        ts = np.maximum.accumulate(ts)
+        silence = np.diff(ts)
+        silence[window[1:] != window[:-1]] = 0
+        self.longest = max(self.longest, int(silence.max(initial=0)))
+        wide = np.flatnonzero(silence > self.gap_ns)
+        self.gap_count += len(wide)
+        gaps = [*self.gaps, *((int(ts[i]), int(ts[i + 1])) for i in wide)]
+        self.gaps = sorted(gaps, key=lambda g: g[0] - g[1])[:_LONGEST]
+        self._last = int(window[-1]), int(ts[-1])
+
+    def _window_of(self, ts: np.ndarray) -> np.ndarray:
+        if not self.globex:
+            return ts // (86_400 * 10**9)
+        first, last = (calendar.chicago_date(int(t)) for t in (ts.min(), ts.max()))
+        if (
+            not self._windows
+            or first < self._windows[0].trade_date
+            or last + timedelta(1) > self._windows[-1].trade_date
+        ):
+            self._extend(first, last)
+        opens = np.array([w.open_ns for w in self._windows])
+        closes = np.array([w.close_ns for w in self._windows])
+        at = np.searchsorted(opens, ts, side="right") - 1
+        return np.where((at >= 0) & (ts < closes[at]), opens[at] // 10**9, -1)
+
+    def _extend(self, first: date, last: date) -> None:
+        known = [w.trade_date for w in self._windows]
+        start, end = min([first - timedelta(4), *known]), max([last + timedelta(5), *known])
+        self._windows = calendar.windows(start, end)
+
+    def _name(self, window: int) -> str:
+        if not self.globex:
+            return (date(1970, 1, 1) + timedelta(window)).isoformat()
+        return next(w.trade_date for w in self._windows if w.open_ns // 10**9 == window).isoformat()
+
+
+class Survey:
+    """The counts over all chunks of a file."""
+
+    def __init__(self, header: Header, globex: bool, gap_ns: int):
+        self.tallies: dict[Mapping, Tally] = {}
+        self.kinds: dict[str, int] = {}
+        self.actions = np.zeros(256, np.int64)
+        self.flags = np.zeros(8, np.int64)
+        self.records = self.snapshots = self.inversions = self.bad_times = self.undefined_ts_event = 0
+        self.suspect = 0
+        self.sessions = Sessions(globex, gap_ns)
+        self._last = 0
+        self._mappings: dict[int, list[Mapping]] = {}
+        for mapping in header.mappings:
+            self._mappings.setdefault(mapping.instrument_id, []).append(mapping)
+
+    def add(self, chunk: Chunk) -> None:
+        """Count a chunk."""
+        self.records += len(chunk.ts)
+        self.kinds[chunk.kind] = self.kinds.get(chunk.kind, 0) + len(chunk.ts)
+        self.undefined_ts_event += int((chunk.ts_event == np.uint64(2**64 - 1)).sum())
+        live = np.ones(len(chunk.ts), bool)
+        if chunk.action is not None:
+            self.actions += np.bincount(chunk.action, minlength=256)
+        if chunk.flags is not None:
+            for bit in range(8):
+                self.flags[bit] += int(((chunk.flags >> bit) & 1).sum())
+            live = (chunk.flags & F_SNAPSHOT) == 0
+            self.snapshots += int((~live).sum())
+        timed = (chunk.ts >= EARLIEST) & (chunk.ts < LATEST)
+        self.bad_times += int((~timed).sum())
+        if timed.any():
+            self.inversions += int((np.diff(chunk.ts[timed], prepend=self._last) < 0).sum())
+            self._last = int(chunk.ts[timed][-1])
+        for mapping, rows in self._by_instrument(chunk, timed):
+            self.tallies.setdefault(mapping, Tally()).add(chunk, rows)
+        if (live & timed).any():
+            live &= timed
+            self.sessions.add(chunk.ts[live], chunk.ts_event[live], _crossed(chunk)[live])
+
+    def _by_instrument(self, chunk: Chunk, timed: np.ndarray) -> Iterator[tuple[Mapping, np.ndarray]]:
+        left = timed.copy()
+        for instrument in np.unique(chunk.ids[timed]).tolist():
+            its = left & (chunk.ids == instrument)
+            for mapping in self._mappings.get(instrument, ()):
+                rows = its & (chunk.ts >= mapping.start_ns) & (chunk.ts < mapping.end_ns)
+                if rows.any():
+                    yield mapping, np.flatnonzero(rows)
+                    left &= ~rows
+        if left.any():
+            yield UNMAPPED, np.flatnonzero(left)
+
+    def action_counts(self) -> dict[str, int]:
+        """By letter; a byte that is none as its number."""
+        seen = np.flatnonzero(self.actions).tolist()
+        return {(chr(a) if 32 < a < 127 else f"byte {a}"): int(self.actions[a]) for a in seen}
+
+    def flag_counts(self) -> dict[str, int]:
+        """By name, of all flags that are set somewhere."""
+        counts = {name: int(self.flags[bit.bit_length() - 1]) for bit, name in FLAG_NAMES.items()}
+        return {name: n for name, n in counts.items() if n}
+
+
+def _crossed(chunk: Chunk) -> np.ndarray:
+    """bool [n]: event ends whose book is crossed or locked."""
+    if chunk.bid is None or chunk.ask is None or chunk.ends is None:
+        return np.zeros(len(chunk.ts), bool)
+    both = (chunk.bid != UNDEF_PRICE) & (chunk.ask != UNDEF_PRICE)
+    return chunk.ends & both & (chunk.bid >= chunk.ask)
