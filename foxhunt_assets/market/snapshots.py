@@ -20,7 +20,7 @@ from foxhunt_assets.errors import BadInput
 from foxhunt_assets.market import batch, decode_report, grid
 from foxhunt_assets.market.databento_csv import CsvReader
 from foxhunt_assets.market.dbn import DbnReader, Header
-from foxhunt_assets.market.formats import header_of, open_book
+from foxhunt_assets.market.formats import header_of, is_synthetic, open_book
 from foxhunt_assets.market.passes import R_ID, R_RECORDS, Decoder
 from foxhunt_assets.market.roll import FRONT_MONTH, VOLUME, Lead, Selection, select
 from foxhunt_assets.market.snapshot_folder import (
@@ -37,7 +37,6 @@ __all__ = ["DATASET", "EVENT_CLOCK", "content_hash", "decode", "source_facts", "
 
 DATASET = "GLBX.MDP3"  # the calendar and the contract facts are those of CME Globex
 EVENT_CLOCK = 0  # as grid_ms: a row an event; for inspection and checks
-_SYNTHETIC = ".synthetic."  # generated files say so in their name: their header must please the official tools
 
 
 def source_facts(path: Path) -> dict[str, Any]:
@@ -207,7 +206,7 @@ def _header_facts(path: Path, header: Header) -> dict[str, Any]:
         "start": header.start,
         "end": header.end,
         "symbols": list(header.symbols),
-        "synthetic": _SYNTHETIC in path.name,
+        "synthetic": is_synthetic(path),
     }
 
 
