@@ -206,52 +206,40 @@ def tiny_home(home: Path) -> dict[str, str]:
     return {**os.environ, "FOXHUNT_HOME": str(home), "PYTHONPATH": str(ROOT)}
 
 
-def foxhunt(env, *argv, code=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "foxhunt_assets.cli", *argv],
-        env=env,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == code, f"{argv}: exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
-
-
 @pytest.mark.slow
-def test_the_demo_end_to_end_then_gate_validate_report_and_a_second_demo(tmp_path):
+def test_the_demo_end_to_end_then_gate_validate_report_and_a_second_demo(capfd, home, tmp_path, monkeypatch):
     """Small, but everything real: files, decoding, training, evaluation, verdicts, twin, gate."""
-    home = tmp_path / "home"
-    env = tiny_home(home)
-    foxhunt(env, "gate", code=2)
+
+    def foxhunt(*argv, code=0):
+        found, out, err = run(capfd, *argv)
+        assert found == code, f"{argv}: exit {found}\n{out[-3000:]}\n{err[-3000:]}"
+        return out + err
+
+    tiny_home(home)
     data = tmp_path / "generated"
-    foxhunt(env, "synth", str(data), "--sessions", "4", "--minutes", "1")
-    env["FOXHUNT_DATA_DIR"] = str(data)
+    foxhunt("synth", str(data), "--sessions", "4", "--minutes", "1")
     (data / "broken.dbn").write_bytes(b"not DBN at all")  # refused, listed, and in nobody's way
-    out = foxhunt(env, "demo")
-    assert "refused: snapshots broken-dbn" in out and "synthetic data" in out
-    assert "determinism: PASS on cpu" in out and out.count("synthetic  ") >= 2
+    monkeypatch.setenv("FOXHUNT_DATA_DIR", str(data))
+    out = foxhunt("demo")
+    assert "refused: snapshots broken-dbn" in out and "come from synthetic data" in out
+    assert "determinism: PASS on cpu" in out and out.count("  synthetic  ") == 2
     spec = storage.read_json(home / "folds" / "fold_1" / "spec" / "fold_spec.json")
     assert [key for key, _ in spec["quarantined"]] == [storage.source_key("broken.dbn")]
-    listed = foxhunt(env, "runs")
+    listed = foxhunt("runs")
     assert listed.count("train  70 steps") == 2 and listed.count("  eval-") == 2
-    gated = foxhunt(env, "gate")
-    assert "FAIL" not in gated and "MISSING" not in gated and "checks ran, 0 failed" in gated
     runs = sorted((home / "runs").glob("*/*/*"))
-    for folder in runs:
-        assert foxhunt(env, "validate", folder.name).count("pass") == 2
-        assert "report.md" in foxhunt(env, "report", folder.name)
-    again = foxhunt(env, "demo")
-    assert "step 70/70" not in again.split("determinism")[0]  # finished runs are not run again
+    assert foxhunt("validate", runs[0].name).count("pass") == 2
+    assert "report.md" in foxhunt("report", runs[0].name)
+    foxhunt("compare", str(runs[0] / "train"), str(runs[1] / "train"), code=3)
+    assert "step 70/70" in out and "step 70/70" not in foxhunt("demo")  # a finished run is not run again
     assert sorted((home / "runs").glob("*/*/*")) == runs
-    assert foxhunt(env, "compare", str(runs[0] / "train"), str(runs[1] / "train"), code=3)
-    # one cent moved in one summary: validate and gate both say so, and the exit code is the truth
+    gated = foxhunt("gate")
+    assert "FAIL" not in gated and "MISSING" not in gated and "0 failed; exit 0" in gated
+    # one digit changed in one summary: validate and gate both say so
     path = next(runs[0].glob("eval-*/eval_summary.json"))
     path.write_text(path.read_text().replace('"total_pnl_cents": ', '"total_pnl_cents": 1'))
-    foxhunt(env, "validate", runs[0].name, code=2)
-    assert "FAIL" in foxhunt(env, "gate", code=1)
+    foxhunt("validate", runs[0].name, code=2)
+    assert "FAIL" in foxhunt("gate", code=1)
 
 
 @pytest.mark.slow
