@@ -24,21 +24,33 @@ CONFIG_NAME = "foxhunt.toml"
 
 @dataclass(frozen=True)
 class DataSettings:
-    """dir: folder of Databento files (None: FOXHUNT_HOME/data). root: product. grid_ms: snapshot clock."""
+    """dir: folder of Databento files (None: FOXHUNT_HOME/data). root: product.
+
+    clock: grid (a row every grid_ms) or event (a row an event; for inspection and checks, folds refuse it).
+    instrument_mode: front_month, volume, all, or outright symbols with commas between, e.g. "ESH4,ESM4".
+    """
 
     dir: str | None = None
     root: str = "ES"
+    clock: str = "grid"
     grid_ms: int = 250
     instrument_mode: str = "front_month"
+
+    @property
+    def row_ms(self) -> int:
+        """Milliseconds between snapshot rows, 0 on the event clock."""
+        return 0 if self.clock == "event" else self.grid_ms
 
 
 @dataclass(frozen=True)
 class FoldSettings:
-    """n_folds: walk-forward folds. seeds: one run each. embargo_rows: rows left out after each evaluation range."""
+    """n_folds: walk-forward folds. seeds: one run each. embargo_rows: rows left out after each evaluation range.
+    sessions_per_block: sessions each fold tests on; left out: as many as fit (`market/folds.py`)."""
 
     n_folds: int = 2
     seeds: tuple[int, ...] = (0,)
     embargo_rows: int = 0
+    sessions_per_block: int | None = None
 
 
 @dataclass(frozen=True)
@@ -124,7 +136,14 @@ def _check(path: Path, s: Settings) -> None:
         and all(isinstance(x, int) and x >= 0 for x in s.folds.seeds)
         and len(set(s.folds.seeds)) == len(s.folds.seeds),
         "folds.embargo_rows must be 0 or more": s.folds.embargo_rows >= 0,
+        "folds.sessions_per_block must be an integer of 1 or more, or left out": s.folds.sessions_per_block is None
+        or (type(s.folds.sessions_per_block) is int and s.folds.sessions_per_block >= 1),
+        "data.clock must be grid or event": s.data.clock in ("grid", "event"),
         "data.grid_ms must be a positive multiple of 250": s.data.grid_ms > 0 and s.data.grid_ms % 250 == 0,
+        "data.instrument_mode must be front_month, volume, all, or symbols with commas between": isinstance(
+            s.data.instrument_mode, str
+        )
+        and all(name.strip() for name in s.data.instrument_mode.split(",")),
         "training.device must be auto, cpu or cuda": s.training.device in ("auto", "cpu", "cuda"),
     }
     for text, fine in problems.items():

@@ -91,7 +91,7 @@ def make_snapshots(context: dg.AssetExecutionContext, world: World, key: str) ->
         "source": path.relative_to(world.settings.data_dir).as_posix(),
         "inputs": {"dbn_files": world.source_sha256(path)},
         "code": market_code(),
-        "clock": {"grid_ms": data.grid_ms, "instrument_mode": data.instrument_mode, "root": data.root},
+        "clock": {"grid_ms": data.row_ms, "instrument_mode": data.instrument_mode, "root": data.root},
     }
     folder = world.layout.snapshots(key)
     if not _stands(folder, identity):
@@ -116,7 +116,7 @@ REPORT_FILE = "decode.json"
 def _decode(context: dg.AssetExecutionContext, world: World, path: Path, out: Path) -> None:
     data = world.settings.data
     report = snapshots.decode(
-        path, out, world.facts, grid_ms=data.grid_ms, instrument_mode=data.instrument_mode,
+        path, out, world.facts, grid_ms=data.row_ms, instrument_mode=data.instrument_mode,
         progress=lambda share: print(f"{path.name}: {share:.0%} read", flush=True),
     )  # fmt: skip
     storage.write_json(out / REPORT_FILE, report)
@@ -206,11 +206,12 @@ def _cut(
         settings.folds.n_folds,
         used,
         root=settings.data.root,
-        grid_ms=settings.data.grid_ms,
+        grid_ms=settings.data.row_ms,
         window=config.model.window,
         latency_steps=config.env.latency_steps,
         horizons=config.labels.horizons,
         embargo_rows=settings.folds.embargo_rows,
+        sessions_per_block=settings.folds.sessions_per_block,
         quarantined=left_out,
     )
 

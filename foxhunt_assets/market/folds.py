@@ -119,7 +119,8 @@ class SourceInfo:
     """What fold-making needs of one snapshots folder.
 
     segments: its segment table, in file rows. spans: (first, last) `ts` of each segment. content(a, b): sha256 of
-    rows [a, b), asked only for rows that a fold uses. synthetic: the file was generated.
+    rows [a, b), asked only for rows that a fold uses. grid_ms: distance of its rows, 0 on the event clock.
+    synthetic: the file was generated.
     """
 
     key: str
@@ -127,6 +128,7 @@ class SourceInfo:
     segments: tuple[TapeSegment, ...]
     spans: tuple[tuple[int, int], ...]
     content: Callable[[int, int], str]
+    grid_ms: int
     synthetic: bool = False
 
 
@@ -147,7 +149,7 @@ def source_info(key: str, folder: Path) -> SourceInfo:
         return int(next(snapshots.slices("ts", row, row + 1))[0])
 
     spans = tuple((ts(s.row_start), ts(s.row_end - 1)) for s in segments)
-    return SourceInfo(key, snapshots.n_rows, segments, spans, snapshots.sha256, "synthetic" in key)
+    return SourceInfo(key, snapshots.n_rows, segments, spans, snapshots.sha256, snapshots.grid_ms, "synthetic" in key)
 
 
 def data_version(spec: FoldSpec) -> str:
@@ -172,16 +174,18 @@ def make_fold(
 ) -> FoldSpec:
     """Fold `index` of 0..n_folds-1, in any order of `sources`; rules in the module docstring.
 
-    BadInput: no such fold, files that hold the same instrument at the same time, or too few rows (with the number
-    needed).
+    BadInput: no such fold, rows of another clock than grid_ms, files that hold the same instrument at the same time,
+    instruments side by side where one track record is walked, or too few rows (with the number needed).
     """
     if not 0 <= index < n_folds:
         raise BadInput(f"fold_{index}: folds are fold_0 to fold_{n_folds - 1}; raise folds.n_folds")
+    _require_grid(sources, grid_ms)
     runs = _joined(_in_time_order(sources))
     purge = max(horizons) + latency_steps
     shortest = window + latency_steps + 1  # window behind, a fill and a step ahead
     mode, cuts = _cuts(runs, n_folds, purge, shortest, sessions_per_block)
     cut = cuts[index]
+    _require_one_at_a_time(runs, (cut.validation, cut.test))
     evaluated = [end for earlier in cuts[:index] for _, end in (earlier.validation, earlier.test)]
     train = _without(cut.train, [(end, end + embargo_rows) for end in evaluated])
     tape_sources, segments, to_tape = _lay_tape(runs, cut.test[1])
@@ -204,6 +208,29 @@ def make_fold(
         test=to_tape([cut.test]),
         quarantined=tuple(quarantined),
     )
+
+
+def _require_grid(sources: Sequence[SourceInfo], grid_ms: int) -> None:
+    if grid_ms == 0:
+        raise BadInput("data.clock is event: folds are cut on the grid clock only; set data.clock to grid")
+    for source in sources:
+        if source.grid_ms != grid_ms:
+            has = f"on a grid of {source.grid_ms} ms" if source.grid_ms else "on the event clock"
+            raise BadInput(
+                f"{source.key}: decoded {has}, folds are cut at {grid_ms} ms; materialise es_snapshots of it again"
+            )
+
+
+def _require_one_at_a_time(runs: Sequence[_Run], ranges: Sequence[Range]) -> None:
+    """Instruments side by side may be trained on; what is walked once, end to end, is one instrument at a time."""
+    for start, end in ranges:
+        inside = [p for run in runs for p in run.parts if p.usable_start < end and start < p.usable_end]
+        for a, b in pairwise(inside):
+            if b.span[0] <= a.span[1]:
+                raise BadInput(
+                    f"{a.segment.symbol} and {b.segment.symbol} overlap in time on {b.segment.trade_date}, and an "
+                    "evaluation is one track record; set data.instrument_mode to front_month, volume or one symbol"
+                )
 
 
 @dataclass(frozen=True)

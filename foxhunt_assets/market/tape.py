@@ -46,6 +46,14 @@ class Snapshots:
         self._batches = [self._reader.get_batch(i) for i in range(self._reader.num_record_batches)]
         self.n_rows = sum(b.num_rows for b in self._batches)
 
+    @property
+    def grid_ms(self) -> int:
+        """Milliseconds between rows, 0 on the event clock."""
+        said = (self._reader.schema.metadata or {}).get(b"grid_ms", b"").decode()
+        if not said.isdecimal():
+            raise ContractBroken(f"{self.path}: no grid_ms in the metadata of the file; materialise it again")
+        return int(said)
+
     def slices(self, name: str, start: int, end: int) -> Iterator[np.ndarray]:
         """Rows [start, end) of a column in file order, a batch at a time: [m], or [m, 10] for a level list."""
         if not 0 <= start <= end <= self.n_rows:

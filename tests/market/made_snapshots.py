@@ -30,7 +30,7 @@ def random_columns(n: int, seed: int) -> dict[str, np.ndarray]:
 def write_folder(folder: Path, columns: dict[str, np.ndarray], cuts: list[int], segments: list[dict]) -> Path:
     """snapshots.arrow in record batches ending at `cuts`, and segments.parquet."""
     folder.mkdir(parents=True, exist_ok=True)
-    schema = arrow_schema(SNAPSHOTS)
+    schema = arrow_schema(SNAPSHOTS, {"grid_ms": "250"})
     with pa.OSFile(str(folder / "snapshots.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
         for a, b in zip([0, *cuts], cuts):
             arrays = []

@@ -15,7 +15,7 @@ DAY = 86_400 * 10**9
 HOUR = 3_600 * 10**9
 
 
-def source(key, stretches, outside=0):
+def source(key, stretches, outside=0, grid_ms=250):
     """stretches: (rows, trade date, first ts, ended_by[, instrument]). outside: rows before each segment."""
     segments, spans, at = [], [], 0
     for number, (rows, date, ts, ended_by, *iid) in enumerate(stretches):
@@ -25,7 +25,7 @@ def source(key, stretches, outside=0):
         )
         spans.append((ts, ts + (rows - 1) * GRID))
         at += rows
-    return SourceInfo(key, at, tuple(segments), tuple(spans), lambda a, b: f"{key}[{a}:{b}]")
+    return SourceInfo(key, at, tuple(segments), tuple(spans), lambda a, b: f"{key}[{a}:{b}]", grid_ms)
 
 
 def day(n, rows=1000, ended_by="session"):
@@ -243,3 +243,35 @@ def _source_rows(spec, ranges):
 def _usable_after(spec, row, n):
     usable = sorted(_source_rows(spec, [(s.row_start, s.row_end) for s in spec.segments]))
     return set(usable[usable.index(row) + 1 :][:n]) if row in usable else set()
+
+
+def test_rows_of_another_clock_are_refused():
+    days = [day(n) for n in range(1, 8)]
+    with pytest.raises(BadInput, match=r"data.clock is event: folds are cut on the grid clock only"):
+        fold(0, 2, days, grid_ms=0)
+    for grid_ms, has in ((0, "on the event clock"), (500, "on a grid of 500 ms")):
+        other = dataclasses.replace(days[3], grid_ms=grid_ms)
+        with pytest.raises(BadInput, match=f"day4: decoded {has}, folds are cut at 250 ms; materialise"):
+            fold(0, 2, [*days[:3], other, *days[4:]])
+
+
+def side_by_side(n, lag):
+    """A trade date of two instruments; the second one begins `lag` after the first."""
+    date, ts = f"2024-04-{n:02d}", n * DAY + 14 * HOUR
+    return source(f"day{n}", [(1000, date, ts, "session", 7), (1000, date, ts + lag, "session", 8)])
+
+
+def test_instruments_side_by_side_may_be_trained_on_but_not_walked_as_one_track_record():
+    one_after_another = [side_by_side(n, 1000 * GRID) for n in range(1, 5)]
+    plain = fold(0, 1, [*one_after_another[:2], *(day(n, 2000) for n in (3, 4))])
+    mixed = fold(0, 1, [*(side_by_side(n, GRID) for n in (1,)), *one_after_another[1:]])
+    assert mixed.train == plain.train and mixed.segments[0].instrument_id == 7
+    with pytest.raises(BadInput, match="ESM4 and ESM4 overlap in time on 2024-04-03, and an evaluation is one track"):
+        fold(0, 1, [*one_after_another[:2], side_by_side(3, GRID), one_after_another[3]])
+
+
+def test_a_given_number_of_sessions_a_block_never_moves():
+    days = [day(n) for n in range(1, 11)]
+    assert [fold(0, 2, days[:n], sessions_per_block=1).test for n in (4, 7, 10)] == [((2000, 3000),)] * 3
+    assert fold(1, 2, days, sessions_per_block=3).mode == "sessions"
+    assert fold(1, 2, days[:8], sessions_per_block=3).mode == "blocks", "nine sessions are needed"

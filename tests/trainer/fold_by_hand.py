@@ -51,7 +51,7 @@ def write_snapshots(folder: Path, rows: int, session: int, seed: int) -> None:
         "low_bid_px": bid - rng.integers(0, 2, rows), "high_ask_px": bid + spread + rng.integers(0, 2, rows),
         "ofi": rng.integers(-20, 21, (rows, LEVELS)), "segment": np.zeros(rows),
     }  # fmt: skip
-    schema = arrow_schema(SNAPSHOTS)
+    schema = arrow_schema(SNAPSHOTS, {"grid_ms": "250"})
     arrays = []
     for field in schema:
         value = columns[field.name]
