@@ -38,6 +38,7 @@ SOURCE_SUFFIXES = (".dbn", ".dbn.zst")
 # a failed check is retried unless told otherwise, and a resumed run cannot be terminated.
 DAGSTER_YAML = """\
 telemetry: {enabled: false}
+nux: {enabled: false}
 concurrency:
   runs: {max_concurrent_runs: 3}
   pools: {granularity: op, default_limit: 1}
