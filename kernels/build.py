@@ -30,6 +30,7 @@ _TYPES = {
     "float": (torch.float32,), "double": (torch.float64,), "int": (torch.int32,), "long long": (torch.int64,),
     "bool": (torch.bool,), "signed char": (torch.int8,), "unsigned char": (torch.uint8, torch.bool),
 }  # fmt: skip
+_QUALIFIERS = ("const", "volatile", "__restrict__")
 _DECLARATION = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
 
 Argument = torch.Tensor | int | float | None
@@ -46,7 +47,6 @@ class Parameter:
     name: str
     type: str  # of the value or of what it points to
     pointer: bool
-    constant: bool
 
 
 def families() -> tuple[str, ...]:
@@ -67,9 +67,9 @@ def signatures(path: Path) -> dict[str, tuple[Parameter, ...]]:
 
 def _parameter(text: str) -> Parameter:
     name = text.split()[-1].lstrip("*")
-    declared = text[: text.rindex(name)].replace("__restrict__", "")
-    kind = declared.replace("*", "").replace("const", "").split()
-    return Parameter(name, " ".join(kind), "*" in declared, "const" in declared)
+    declared = text[: text.rindex(name)]
+    kind = [word for word in declared.replace("*", " ").split() if word not in _QUALIFIERS]
+    return Parameter(name, " ".join(kind), "*" in declared)
 
 
 def kernel_hashes() -> dict[str, str]:

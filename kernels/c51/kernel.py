@@ -12,9 +12,7 @@ _ROW_THREADS = 32  # one thread walks a row: spread the rows over the chip
 Span = torch.Tensor | float
 
 
-def shifted_atoms(
-    rewards: torch.Tensor, discounts: torch.Tensor, v_min: Span, v_max: Span, atoms: int
-) -> torch.Tensor:
+def shifted_atoms(rewards: torch.Tensor, discounts: torch.Tensor, v_min: Span, v_max: Span, atoms: int) -> torch.Tensor:
     """[R, N]."""
     rewards, discounts = rewards.contiguous(), discounts.contiguous()
     rows = rewards.numel()

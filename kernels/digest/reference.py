@@ -37,6 +37,8 @@ def _words(x: torch.Tensor, dtype: torch.dtype, size: int) -> torch.Tensor:
     raw = x.detach().contiguous().reshape(-1).view(torch.uint8)
     if tail := -raw.numel() % size:
         raw = torch.cat([raw, raw.new_zeros(tail)])
+    elif raw.storage_offset() % size:  # a view that starts between words
+        raw = raw.clone()
     return raw.view(dtype)
 
 

@@ -9,9 +9,7 @@ from kernels import build
 _THREADS = 128
 
 
-def words(
-    rows: torch.Tensor, lanes: int, step: int | torch.Tensor, purpose: int, key: tuple[int, int]
-) -> torch.Tensor:
+def words(rows: torch.Tensor, lanes: int, step: int | torch.Tensor, purpose: int, key: tuple[int, int]) -> torch.Tensor:
     """int64 [len(rows), lanes]."""
     out = torch.empty(rows.numel(), lanes, dtype=torch.int64, device=rows.device)
     grid = (build.ceil_div(out.numel(), _THREADS),)

@@ -28,9 +28,7 @@ def philox4x32(
     return c0, c1, c2, c3
 
 
-def words(
-    rows: torch.Tensor, lanes: int, step: int | torch.Tensor, purpose: int, key: tuple[int, int]
-) -> torch.Tensor:
+def words(rows: torch.Tensor, lanes: int, step: int | torch.Tensor, purpose: int, key: tuple[int, int]) -> torch.Tensor:
     """int64 [len(rows), lanes]: word 0 of counter (lane, row, step, purpose)."""
     lane = torch.arange(lanes, device=rows.device, dtype=torch.int64)[None, :]
     row = rows.to(torch.int64)[:, None].expand(-1, lanes)

@@ -5,7 +5,10 @@ import torch
 
 from kernels.c51 import op as c51
 from kernels.gae import op as gae
+from kernels.gather import op as gather
 from kernels.lob import op as lob
+from kernels.policy import op as policy
+from kernels.reduce import op as reduce
 from kernels.scan import op as scan
 from kernels.sumtree import op as sumtree
 
@@ -40,6 +43,14 @@ WRONG = {
     "force as int": ("force", lambda: lob.fill(I64, I64, I32, I32, I64)),
     "ask for another batch": ("ask0", lambda: lob.mid_half_ticks(I32[:, 0], I32[:1, 0])),
     "memory of other accounts": ("taken_px", lambda: lob.available(lob.new_memory(3, 3), I32, I32)),
+    "a table of flags": ("table", lambda: gather.rows(FLAG, I64)),
+    "anchors in int32": ("anchors", lambda: gather.windows(F, I64, I32[0], 2)),
+    "a start a row too many": ("segment_start", lambda: gather.windows(F, I64[:1], I64, 2)),
+    "no step": ("steps", lambda: gather.windows(F, I64, I64, 0)),
+    "legal as floats": ("legal", lambda: policy.sample(F, F, I64, 0.1)),
+    "a draw too few": ("draws", lambda: policy.sample(F, FLAG, I64[:1], 0.1)),
+    "a floor a row": ("floor", lambda: policy.sample(F, FLAG, I64, torch.zeros(2))),
+    "a sum of flags": ("x", lambda: reduce.sum_rows(FLAG)),
     "a fill of other levels": ("per_level", lambda: lob.take(lob.new_memory(2, 3), torch.zeros(2, 4).long())),
 }
 

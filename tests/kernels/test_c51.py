@@ -117,3 +117,15 @@ def test_identity_projection_keeps_every_bit_of_mass_in_its_atom():
         p = torch.rand(64, 21, generator=torch.Generator().manual_seed(3)).softmax(1)
         m = op.project(p, torch.zeros(64), torch.ones(64), -v_max, v_max)
         torch.testing.assert_close(m, p, rtol=0, atol=1e-6)
+
+
+def test_the_cross_entropy_gradient_is_that_of_autograd_and_of_differences():
+    g = torch.Generator().manual_seed(0)
+    logits = torch.randn(6, 21, generator=g, dtype=torch.float64, requires_grad=True)
+    target = torch.randn(6, 21, generator=g, dtype=torch.float64).softmax(1)
+    weights = torch.rand(6, generator=g, dtype=torch.float64)
+    plain = -(target * torch.log_softmax(logits, 1)).sum(1)
+    expected = torch.autograd.grad((weights * plain).sum(), logits)[0]
+    got = torch.autograd.grad((weights * op.cross_entropy(logits, target)).sum(), logits)[0]
+    torch.testing.assert_close(got, expected, rtol=0, atol=1e-15)
+    assert torch.autograd.gradcheck(lambda x: op.cross_entropy(x, target), (logits,))

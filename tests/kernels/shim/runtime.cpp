@@ -36,7 +36,7 @@ struct Fiber {
 };
 
 const size_t STACK = 32 << 10, MAX_FIBERS = 1 << 15;
-const int64_t MAX_SWITCHES = 20'000'000;  // a launch that waits for a block that does not run would never end
+const int64_t MAX_ACCESSES = 5'000'000;  // a launch that waits for a block that does not run would never end
 
 char* stacks;
 std::vector<Fiber> fibers;
@@ -49,7 +49,7 @@ uint3 grid_dim, block_dim;
 void (*kernel)(void**);
 void** arguments;
 uint64_t random_state;
-int64_t seed;
+int64_t seed, accesses;
 char* message;
 int message_size;
 bool stopped;
@@ -145,7 +145,7 @@ void out_of_bounds(char* p, bool write)
         int64_t away = p < b.base ? b.base - p : p - (b.base + b.bytes);
         if (away < least) least = away, near = &b;
     }
-    long long at = near ? (p - near->base) / near->item - (p < near->base) : 0;
+    long long at = near ? (p - near->base - (p < near->base ? near->item - 1 : 0)) / near->item : 0;
     report("out of bounds: %s of %s[%lld] of %lld by block %u thread %u", write ? "a store" : "a load",
            near ? near->name : "no buffer", at, near ? (long long)(near->bytes / near->item) : 0LL,
            current->block->index.x, current->thread.x);
@@ -156,6 +156,10 @@ void access(void* address, int bytes, bool write, bool atomic)
 {
     char* p = static_cast<char*>(address);
     if (!current || (p >= stacks && p < stacks + STACK * MAX_FIBERS)) return;
+    if (++accesses > MAX_ACCESSES) {
+        report("does not end: still running after %lld loads and stores", (long long)MAX_ACCESSES);
+        stop();
+    }
     if (p >= __start_shim_shared && p + bytes <= __stop_shim_shared) {
         Buffer& shared = current->block->marks;
         for (int64_t at = (p - __start_shim_shared) / 4; at * 4 < p + bytes - __start_shim_shared; ++at)
@@ -228,11 +232,7 @@ void run_at_random(size_t threads)
 {
     std::vector<int> ready(fibers.size());
     for (size_t i = 0; i < ready.size(); ++i) ready[i] = i;
-    for (int64_t switches = 0; !ready.empty() && !stopped; ++switches) {
-        if (switches == MAX_SWITCHES) {
-            report("does not end: still running after %lld switches", (long long)MAX_SWITCHES);
-            return;
-        }
+    while (!ready.empty() && !stopped) {
         size_t at = draw(ready.size());
         Fiber& f = fibers[ready[at]];
         resume(&f);
@@ -281,7 +281,7 @@ int shim_run(void (*entry)(void**), void** args, int n_buffers, char** bases, in
         stacks = static_cast<char*>(mmap(nullptr, STACK * MAX_FIBERS, PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     kernel = entry, arguments = args, seed = schedule, message = text, message_size = text_size;
-    message[0] = 0, stopped = false, loaded = nullptr, current = nullptr;
+    message[0] = 0, accesses = 0, stopped = false, loaded = nullptr, current = nullptr;
     random_state = 0x9E3779B97F4A7C15ull * (schedule + 1);
     grid_dim = {grid[0], grid[1], grid[2]}, block_dim = {block[0], block[1], block[2]};
     buffers.clear();

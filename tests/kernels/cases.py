@@ -1,0 +1,247 @@
+"""The same calls for every backend: CPU twin, the sources in the shim, a CUDA device, a captured graph.
+
+`ulps` bounds the distance to the twin, in units in the last place of the largest value of the output compared; 0 is
+bit for bit. The twin itself is held to worked numbers in the family's own test file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from kernels.c51 import op as c51
+from kernels.digest import op as digest
+from kernels.gae import op as gae
+from kernels.gather import op as gather
+from kernels.lob import op as lob
+from kernels.philox import op as philox
+from kernels.policy import op as policy
+from kernels.reduce import op as reduce
+from kernels.scan import op as scan
+from kernels.sumtree import op as sumtree
+
+Inputs = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    inputs: Callable[[torch.Generator], Inputs]
+    call: Callable[[Inputs], tuple[torch.Tensor, ...]]
+    kernels: frozenset[str]
+    ulps: int = 0
+    captured: bool = True  # False where the result is a Python number
+
+
+CASES: dict[str, Case] = {}
+
+
+def case(*kernels: str, ulps: int = 0, captured: bool = True) -> Callable[[type], type]:
+    """Register a class of two functions, inputs(generator) and call(inputs)."""
+
+    def register(of: type) -> type:
+        CASES[of.__name__] = Case(of.inputs, of.call, frozenset(kernels), ulps, captured)
+        return of
+
+    return register
+
+
+def made(name: str, seed: int = 0) -> Inputs:
+    """Inputs drawn on the host, so that every device gets the same."""
+    return CASES[name].inputs(torch.Generator().manual_seed(seed))
+
+
+def ulps_apart(got: torch.Tensor, twin: torch.Tensor) -> float:
+    """Largest distance in units in the last place of the twin's largest value; infinite where NaN meets a number."""
+    if not twin.is_floating_point():
+        return 0.0 if torch.equal(got, twin) else float("inf")
+    unit = torch.finfo(twin.dtype).eps * twin.abs().amax().clamp_min(torch.finfo(twin.dtype).tiny)
+    return float(((got - twin).abs() / unit).nan_to_num(nan=float("inf")).amax())
+
+
+@case("philox_words")
+class philox_words:
+    def inputs(g):
+        edges = torch.tensor([0, 1, 2**31, 2**32 - 1])
+        return {"rows": torch.cat([edges, torch.randint(0, 2**32, (37,), generator=g)]), "step": torch.tensor(41)}
+
+    def call(x):
+        by_number = philox.words(2**63 + 7, "action", 3, x["rows"], 5)
+        return by_number, philox.words(7, "replay", x["step"], x["rows"], 1), philox.uniform(by_number)
+
+
+@case("digest_sums", "digest_finish", captured=False)
+class digests:
+    def inputs(g):
+        raw = torch.randint(-128, 128, (132_008,), generator=g, dtype=torch.int8)
+        return {
+            "none": raw[:0], "byte": raw[:1], "odd": raw[1:302], "off": raw[3:27], "flags": raw[:77] > 0,
+            "floats": torch.randn(33, 7, generator=g), "one_chunk": raw[:65_536].view(torch.int64),
+            "three_chunks": raw.view(torch.int64),
+        }  # fmt: skip
+
+    def call(x):
+        found = [*(digest.digest64(tensor) for tensor in x.values()), digest.chain(2**63 + 5, x["odd"])]
+        return (torch.tensor([d - 2**64 if d >= 2**63 else d for d in found]),)
+
+
+@case("scan_forward", "scan_backward", ulps=4)
+class selective_scan:
+    def inputs(g):
+        shape = (5, 17, 40)
+        return {"a": torch.rand(shape, generator=g), "b": torch.randn(shape, generator=g)}
+
+    def call(x):
+        pair = [x[name].clone().requires_grad_() for name in ("a", "b")]
+        h = scan.selective_scan(*pair)
+        return h.detach(), *torch.autograd.grad((h * x["b"]).sum(), pair)
+
+
+@case("scan_forward", "scan_backward", ulps=4)
+class one_step_scan:
+    def inputs(g):
+        return {"a": torch.rand(3, 1, 5, generator=g), "b": torch.randn(3, 1, 5, generator=g)}
+
+    call = selective_scan.call
+
+
+@case("gae_backwards")
+class advantages:
+    def inputs(g):
+        return {
+            "rollout": torch.randn(3, 20, 35, generator=g), "flags": torch.rand(2, 20, 35, generator=g) < 0.2,
+            "gamma": torch.tensor(0.99), "lam": torch.tensor(0.95),
+        }  # fmt: skip
+
+    def call(x):
+        on_device = gae.gae(*x["rollout"], *x["flags"], x["gamma"], x["lam"])
+        return *gae.gae(*x["rollout"], *x["flags"], 0.99, 0.95), *on_device
+
+
+@case("c51_shifted_atoms", "c51_project_atoms", "c51_cross_entropy", "c51_cross_entropy_backward", ulps=8)
+class categorical:
+    def inputs(g):
+        discounts = torch.full((37,), 0.97)
+        discounts[::5] = 0
+        return {
+            "logits": torch.randn(37, 21, generator=g) * 3, "next": torch.randn(37, 21, generator=g).softmax(1),
+            "r": torch.randn(37, generator=g), "discounts": discounts, "v_max": torch.tensor(1.5),
+        }  # fmt: skip
+
+    def call(x):
+        m = c51.project(x["next"], x["r"], x["discounts"], -x["v_max"], x["v_max"])
+        by_number = c51.project(x["next"], x["r"], x["discounts"], -1.5, 1.5)
+        logits = x["logits"].clone().requires_grad_()
+        loss = c51.cross_entropy(logits, m)
+        return m, by_number, loss.detach(), torch.autograd.grad((loss * x["r"]).sum(), logits)[0]
+
+
+def _tree_inputs(capacity, draws, g):
+    leaves = torch.rand(capacity, generator=g) * (torch.rand(capacity, generator=g) < 0.5)
+    return {
+        "tree": torch.cat([torch.zeros(capacity), leaves]), "u": torch.rand(draws, generator=g),
+        "rows": torch.randint(0, capacity, (draws,), generator=g),
+    }  # fmt: skip
+
+
+def _tree_call(x):
+    tree = x["tree"].clone()
+    empty = torch.zeros_like(tree)
+    sumtree.rebuild(tree)
+    drawn, none = sumtree.sample(tree, x["u"]), sumtree.sample(empty, x["u"])
+    sumtree.update(tree, x["rows"], x["u"])
+    return drawn, none, tree, sumtree.probabilities(tree, x["rows"]), sumtree.probabilities(empty, x["rows"])
+
+
+_TREE = ("sumtree_rebuild", "sumtree_sample", "sumtree_set_leaves", "sumtree_probabilities")
+
+
+@case(*_TREE)
+class sum_tree:
+    def inputs(g):
+        return _tree_inputs(64, 50, g)  # 50 rows on 64 leaves: duplicates
+
+    call = _tree_call
+
+
+@case(*_TREE)
+class sum_tree_of_several_blocks:
+    def inputs(g):
+        return _tree_inputs(4096, 33, g)
+
+    call = _tree_call
+
+
+@case(*_TREE[1:])
+class sum_tree_of_one_leaf:
+    def inputs(g):
+        return {"tree": torch.tensor([0.0, 2.0]), "u": torch.rand(2, generator=g), "rows": torch.zeros(2).long()}
+
+    call = _tree_call
+
+
+@case("lob_fill", "lob_available", "lob_take")
+class orders:
+    def inputs(g):
+        b = 70
+        px = torch.arange(10, dtype=torch.int32).repeat(b, 1) + torch.randint(-5, 5, (b, 1), generator=g)
+        return {
+            "px": torch.where(torch.arange(10) < torch.randint(0, 11, (b, 1), generator=g), px, lob.ABSENT).int(),
+            "sz": torch.randint(1, 9, (b, 10), generator=g, dtype=torch.int32),
+            "side": torch.randint(-1, 2, (b,), generator=g),
+            "lots": torch.randint(-3, 90, (b,), generator=g),
+            "force": torch.rand(b, generator=g) < 0.5,
+            "moved": torch.randint(-1, 2, (b, 1), generator=g, dtype=torch.int32),
+        }  # fmt: skip
+
+    def call(x):
+        sz = torch.where(x["px"] == lob.ABSENT, 0, x["sz"])
+        avail, memory = lob.available(lob.new_memory(*sz.shape, sz.device), x["px"], sz)
+        got = lob.fill(x["side"], x["lots"], x["px"], avail, x["force"])
+        memory = lob.take(memory, got.per_level)
+        moved = torch.where(x["px"] == lob.ABSENT, x["px"], x["px"] + x["moved"])
+        left, after = lob.available(memory, moved, sz)
+        narrow = lob.fill(x["side"].to(torch.int8), x["lots"], x["px"], avail, x["force"])
+        return *got, left, *after, *narrow, *lob.mid_half_ticks(x["px"][:, 0], x["px"][:, 1])
+
+
+@case("gather_windows", "gather_rows")
+class tape_rows:
+    def inputs(g):
+        return {
+            "features": torch.randn(100, 7, generator=g), "labels": torch.randint(-1, 21, (100, 3), generator=g),
+            "start": torch.tensor([0, 40, 41, 90]).repeat_interleave(torch.tensor([40, 1, 49, 10])),
+            "anchors": torch.cat([torch.tensor([0, 3, 40, 90, 99]), torch.randint(0, 100, (9,), generator=g)]),
+        }  # fmt: skip
+
+    def call(x):
+        windows = gather.windows(x["features"], x["start"], x["anchors"], 12)
+        return windows, gather.rows(x["labels"], x["anchors"]), gather.windows(x["labels"], x["start"], x["anchors"], 1)
+
+
+@case("policy_sample", ulps=8)
+class policy_probabilities:
+    def inputs(g):
+        legal = torch.rand(80, 11, generator=g) < 0.6
+        legal[:, 2] = True  # holding always is
+        draws = torch.randint(0, 2**32, (80,), generator=g)
+        draws[:2] = torch.tensor([0, 2**32 - 1])
+        return {
+            "logits": torch.randn(80, 11, generator=g) * 4, "legal": legal, "draws": draws,
+            "floor": torch.tensor(0.01),
+        }  # fmt: skip
+
+    def call(x):
+        pi, _, log_pi = policy.sample(x["logits"], x["legal"], x["draws"], x["floor"])
+        unfloored, _, _ = policy.sample(x["logits"], x["legal"], x["draws"], 0.0)
+        return pi, log_pi, unfloored
+
+
+@case("reduce_parts", "reduce_finish")
+class row_sums:
+    def inputs(g):
+        return {f"x{rows}": torch.randn(rows, 33, generator=g) for rows in (1, 7, 256, 300, 700)}
+
+    def call(x):
+        return tuple(reduce.sum_rows(rows) for rows in x.values())

@@ -1,0 +1,57 @@
+"""The CUDA sources themselves, run on the CPU: they agree with their twins whatever the order of blocks and threads."""
+
+import shutil
+
+import pytest
+import torch
+
+from kernels import build
+from kernels.policy import op as policy
+from kernels.policy import reference as policy_reference
+from tests.kernels import shim
+from tests.kernels.cases import CASES, made, ulps_apart
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled():
+    shim.compile_all()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_source_agrees_with_its_twin_under_every_schedule(name, monkeypatch):
+    case = CASES[name]
+    twin = case.call(made(name))
+    results = []
+    for poison in shim.POISONS:
+        with shim.installed(monkeypatch, poison) as launched:
+            results.append(case.call(made(name)))
+        assert set(launched) == case.kernels
+    for one, other, expected in zip(*results, twin, strict=True):
+        assert torch.equal(one.view(torch.uint8), other.view(torch.uint8)), "reads or leaves memory nobody wrote"
+        assert ulps_apart(one, expected) <= case.ulps
+
+
+def test_every_kernel_has_a_case():
+    declared = {name for family in build.families() for name in build.signatures(build.source_path(family))}
+    assert declared == frozenset().union(*(case.kernels for case in CASES.values()))
+
+
+def test_the_action_drawn_is_that_of_the_probabilities_given(monkeypatch):
+    """Where a draw falls on a rounding of the probabilities, the action follows the kernel's own, not the twin's."""
+    x = made("policy_probabilities")
+    with shim.installed(monkeypatch, shim.POISONS[0]):
+        pi, action, _ = policy.sample(x["logits"], x["legal"], x["draws"], x["floor"])
+    assert torch.equal(action, policy_reference.inverse_cdf(pi, policy_reference.uniform(x["draws"])))
+    assert (action[0], action[1]) == (x["legal"][0].nonzero()[0], x["legal"][1].nonzero()[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_nvcc_compiles_every_target(tmp_path):
+    targets = [f"sm_{arch}" for arch in build.ARCHITECTURES] + [f"compute_{build.ARCHITECTURES[-1]}"]
+    for family in build.families():
+        for target in targets:
+            path = build.compile_ahead(family, target, shutil.which("nvcc"), tmp_path)
+            for name in build.signatures(build.source_path(family)):
+                assert name.encode() in path.read_bytes()
+    assert len(list(tmp_path.iterdir())) == len(targets) * len(build.families())  # nothing half-written is left
