@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, time
+from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
 
 import pytest
@@ -55,6 +55,11 @@ def test_the_afternoon_halt_ended_on_28_june_2021() -> None:
         (date(2024, 7, 4), time(12)),
         (date(2024, 12, 25), None),
         (date(2024, 3, 29), None),  # Good Friday
+        (date(2023, 4, 7), time(8, 15)),  # Good Friday with an employment report: the library has it closed
+        (date(2026, 4, 3), time(8, 15)),
+        (date(2022, 4, 15), None),
+        (date(2023, 6, 19), time(12)),
+        (date(2027, 6, 18), time(12)),  # Juneteenth on a Saturday is kept on Friday
         (date(2024, 3, 28), time(16)),
     ],
 )
@@ -72,3 +77,19 @@ def test_an_early_close_bounds_the_session() -> None:
 def test_chicago_date_is_not_the_utc_date() -> None:
     assert calendar.chicago_date(ns("2024-03-11T04:59:59")) == date(2024, 3, 10)
     assert calendar.chicago_date(ns("2024-03-11T05:00:00")) == date(2024, 3, 11)
+
+
+@pytest.mark.parametrize("year", range(2012, 2031))
+def test_every_weekday_of_a_year_has_an_answer_and_holidays_are_few(year: int) -> None:
+    days = [date(year, 1, 1) + timedelta(n) for n in range(365)]
+    closes = [calendar.calendar_close(day) for day in days if day.weekday() < 5]
+    assert 1 <= closes.count(None) <= 4 and 6 <= sum(c not in (None, time(16)) for c in closes) <= 14
+
+
+def test_the_utc_hour_of_the_open_moves_with_daylight_saving_and_the_local_one_never() -> None:
+    opens = [w.open_ns for w in calendar.windows(date(2024, 1, 2), date(2024, 12, 31))]
+    hours = {datetime.fromtimestamp(t // 10**9, UTC).hour for t in opens}
+    assert hours == {22, 23}
+    assert {datetime.fromtimestamp(t // 10**9, calendar.CHICAGO).time() for t in opens} == {time(17)}
+    changes = [b for a, b in pairwise(opens) if (b - a) % (24 * 3600 * 10**9)]
+    assert [str(calendar.chicago_date(t)) for t in changes] == ["2024-03-10", "2024-11-03"]

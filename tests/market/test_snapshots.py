@@ -287,6 +287,39 @@ def test_the_break_in_winter_and_summer(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_the_old_afternoon_halt_splits_a_session_and_is_gone_since(tmp_path: Path) -> None:
+    """15:15 to 15:30 Chicago; records inside it, as of a pre-open, belong to no segment."""
+    mappings = {"ESU1": [(date(2021, 6, 1), date(2021, 8, 1), made.ESH4)]}
+    for day, want in (("25", [("2021-06-25", 2), ("2021-06-25", 1)]), ("28", [("2021-06-28", 5)])):
+        times = [ns(f"2021-06-{day}T20:{m}") for m in ("14:59", "15:00", "15:20", "29:59", "30:00")]
+        records = [mbp(t - 100 * MS * (i == 0)) for i, t in enumerate(times)]
+        _, c, segments = decoded_mbp(tmp_path, records, grid_ms=snapshots.EVENT_CLOCK, mappings=mappings)
+        halted = day == "25"
+        assert (c["segment"] == -1).sum() == (3 if halted else 0)
+        dates = {s["trade_date"] for s in segments}
+        assert dates == {f"2021-06-{day}"} and want[0][0] in dates
+        assert [s["ended_by"] for s in segments][:1] == (["session"] if halted else ["gap"])
+
+
+def test_good_friday_2023_trades_until_a_quarter_past_eight(tmp_path: Path) -> None:
+    mappings = {"ESM3": [(date(2023, 4, 1), date(2023, 5, 1), made.ESH4)]}
+    close = ns("2023-04-07T13:15:00")
+    records = [mbp(close - 300 * MS), mbp(close - 100 * MS), mbp(close + 100 * MS)]
+    _, c, segments = decoded_mbp(tmp_path, records, mappings=mappings)
+    assert [(s["trade_date"], s["ended_by"]) for s in segments] == [("2023-04-07", "session")]
+    assert c["segment"].tolist() == [0, 0, -1]
+
+
+def test_a_trade_date_straddles_two_files_and_a_short_sunday_file_is_part_of_monday(tmp_path: Path) -> None:
+    """Files cut at UTC midnight: the last row of one and the first of the next are 250 ms apart in one session."""
+    midnight = ns("2024-03-04T00:00:00")
+    halves = [mbp(midnight - 400 * MS), mbp(midnight - 200 * MS)], [mbp(midnight + 10 * MS), mbp(midnight + 300 * MS)]
+    decodes = [decoded(made.write_mbp(tmp_path / f"{n}.dbn", part)) for n, part in enumerate(halves)]
+    (sunday,), (monday,) = (segments for _, _, segments in decodes)
+    assert sunday["trade_date"] == monday["trade_date"] == "2024-03-04" and sunday["ended_by"] == "file"
+    assert decodes[1][1]["ts"][0] - decodes[0][1]["ts"][-1] == 250 * MS
+
+
 def test_the_pre_open_belongs_to_no_segment_and_leaves_no_trace_in_the_first_row(tmp_path: Path) -> None:
     opening = ns("2024-03-07T23:00:00")
     records = [
