@@ -42,11 +42,16 @@ def _words(x: torch.Tensor, dtype: torch.dtype, size: int) -> torch.Tensor:
     return raw.view(dtype)
 
 
-def digest64(x: torch.Tensor, seed: int = 0) -> int:
-    """64-bit digest of a tensor's raw bits, as a Python int in [0, 2^64)."""
+def word_sum(x: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    """0-dim int64: the sum over the words of x, before the length is mixed in."""
     words = _words(x, torch.int64, 8)
     position = torch.arange(words.numel(), dtype=torch.int64, device=x.device) * _signed(_K) + seed
-    total = int(_fmix(words ^ _fmix(position)).sum()) if words.numel() else 0
+    return _fmix(words ^ _fmix(position)).sum()
+
+
+def digest64(x: torch.Tensor, seed: int = 0) -> int:
+    """64-bit digest of a tensor's raw bits, as a Python int in [0, 2^64)."""
+    total = int(word_sum(x, seed))
     nbytes = x.numel() * x.element_size()
     return _fmix_int((total & _MASK64) ^ ((nbytes * _K) & _MASK64))
 

@@ -1,6 +1,7 @@
 """The CUDA sources themselves, run on the CPU: they agree with their twins whatever the order of blocks and threads."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -49,9 +50,11 @@ def test_the_action_drawn_is_that_of_the_probabilities_given(monkeypatch):
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
 def test_nvcc_compiles_every_target(tmp_path):
     targets = [f"sm_{arch}" for arch in build.ARCHITECTURES] + [f"compute_{build.ARCHITECTURES[-1]}"]
-    for family in build.families():
-        for target in targets:
-            path = build.compile_ahead(family, target, shutil.which("nvcc"), tmp_path)
-            for name in build.signatures(build.source_path(family)):
-                assert name.encode() in path.read_bytes()
-    assert len(list(tmp_path.iterdir())) == len(targets) * len(build.families())  # nothing half-written is left
+    pairs = [(family, target) for family in build.families() for target in targets]
+    nvcc = shutil.which("nvcc")
+    with ThreadPoolExecutor(2) as pool:
+        compiled = list(pool.map(lambda pair: build.compile_ahead(*pair, nvcc, tmp_path), pairs))
+    for (family, _), path in zip(pairs, compiled):
+        for name in build.signatures(build.source_path(family)):
+            assert name.encode() in path.read_bytes()
+    assert set(tmp_path.iterdir()) == set(compiled)  # nothing half-written is left

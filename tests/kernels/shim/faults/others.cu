@@ -53,6 +53,11 @@ extern "C" __global__ void diverging_barriers(float* out)
     out[threadIdx.x] = 1.0f;
 }
 
+extern "C" __global__ void reads_unwritten(const float* x, float* out)
+{
+    out[threadIdx.x] = x[threadIdx.x] + 1.0f;
+}
+
 extern "C" __global__ void reads_shared_unwritten(float* out)
 {
     __shared__ float word[2];
