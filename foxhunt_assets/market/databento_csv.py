@@ -11,9 +11,11 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,6 +39,7 @@ _NEEDED = {
     "mbo": ("ts_event", "instrument_id", "action", "side", "price", "size", "flags", "order_id"),
 }
 _OPTIONAL = ("rtype", "publisher_id", "depth", "channel_id", "ts_in_delta", "sequence")  # 0 where there is no column
+_UNREADABLE = (OSError, EOFError, zipfile.BadZipFile, zlib.error)
 _BLANK_SIDE = ord("N")
 
 
@@ -69,7 +72,8 @@ class CsvReader:
         if self._layout.schema not in FIELDS:
             raise BadInput(_not_a_book(path, self._layout))
         _require_whole_lines(path)
-        self.header = self._read_header()
+        stat = path.stat()
+        self.header = _header(path, stat.st_size, stat.st_mtime_ns)
         self._rows = 0
         self._raw, self._source = _open(path)
         self._size = _bytes_inside(path)
@@ -148,62 +152,59 @@ class CsvReader:
     def _bad(self, name: str, row: int, text: str) -> BadInput:
         return BadInput(f"{self.path}: row {self._rows + row}: {name} {text}; download the file again")
 
-    def _read_header(self) -> Header:
-        """Symbols, dataset and span, from a first pass over their columns."""
-        layout = self._layout
-        wanted = [n for n in ("instrument_id", "publisher_id", "symbol", layout.receive_time) if n in layout.types]
-        seen: dict[tuple[int, int, str | None], None] = {}
-        publishers: set[int] = set()
-        first, last = UNDEF_TS, 0
-        raw, source = _open(self.path)
-        with raw, source:
-            for table in _parse(self.path, source, layout, wanted):
-                at = _times(table.column(layout.receive_time))
-                first, last = min(first, int(at.min())), max(last, int(at.max()))
-                seen |= dict.fromkeys(_instrument_days(table, at))
-                if "publisher_id" in wanted:
-                    publishers |= set(table.column("publisher_id").unique().to_pylist())
-        mappings = self._mappings(list(seen))
-        datasets = sorted({PUBLISHERS.get(p, f"of publisher {p}") for p in publishers})
-        return Header(
-            version=NOT_DBN,
-            schema=layout.schema,
-            dataset=" and ".join(datasets) or "unknown",
-            start=first if seen else 0,
-            end=last + 1 if seen else None,
-            ts_out=False,
-            stype_in=None,
-            symbols=tuple(sorted({m.symbol for m in mappings})),
-            mappings=mappings,
-        )
 
-    def _mappings(self, seen: Sequence[tuple[int, int, str | None]]) -> tuple[Mapping, ...]:
-        if "symbol" not in self._layout.types:
-            beside = symbology.beside(self.path)
-            if beside is None:
-                raise BadInput(
-                    f"{self.path}: no symbol column and no symbology.json or symbology.csv beside it; "
-                    "put the symbology file of the download there, or download with symbols (map_symbols)"
-                )
-            return beside
-        days: dict[tuple[int, str], list[int]] = {}
-        meant: dict[tuple[int, int], str] = {}
-        for instrument, day, symbol in seen:
-            if symbol is None:
-                continue  # unmapped, and counted as such
-            if meant.setdefault((instrument, day), symbol) != symbol:
-                raise BadInput(
-                    f"{self.path}: instrument {instrument} is {meant[instrument, day]} and {symbol} on one day; "
-                    "download the file again"
-                )
-            days.setdefault((instrument, symbol), []).append(day)
-        return symbology.intervals({key: [_date(d) for d in values] for key, values in days.items()})
-
-
-def read_layout(path: Path) -> tuple[str | None, tuple[str, ...]]:
-    """(schema, column names) of a CSV file; schema None where its columns are those of no book schema."""
+@lru_cache(maxsize=16)
+def _header(path: Path, size: int, changed_ns: int) -> Header:
+    """Symbols, dataset and span, from a first pass over their columns; kept while the file stays as it is."""
     layout = _layout(path)
-    return layout.schema, layout.names
+    wanted = [n for n in ("instrument_id", "publisher_id", "symbol", layout.receive_time) if n in layout.types]
+    seen: dict[tuple[int, int, str | None], None] = {}
+    publishers: set[int] = set()
+    first, last = UNDEF_TS, 0
+    raw, source = _open(path)
+    with raw, source:
+        for table in _parse(path, source, layout, wanted):
+            at = _times(table.column(layout.receive_time))
+            first, last = min(first, int(at.min())), max(last, int(at.max()))
+            seen |= dict.fromkeys(_instrument_days(table, at))
+            if "publisher_id" in wanted:
+                publishers |= set(table.column("publisher_id").unique().to_pylist())
+    mappings = _mappings(path, layout, list(seen))
+    datasets = sorted({PUBLISHERS.get(p, f"of publisher {p}") for p in publishers})
+    return Header(
+        version=NOT_DBN,
+        schema=layout.schema,
+        dataset=" and ".join(datasets) or "unknown",
+        start=first if seen else 0,
+        end=last + 1 if seen else None,
+        ts_out=False,
+        stype_in=None,
+        symbols=tuple(sorted({m.symbol for m in mappings})),
+        mappings=mappings,
+    )
+
+
+def _mappings(path: Path, layout: _Layout, seen: Sequence[tuple[int, int, str | None]]) -> tuple[Mapping, ...]:
+    if "symbol" not in layout.types:
+        beside = symbology.beside(path)
+        if beside is None:
+            raise BadInput(
+                f"{path}: no symbol column and no symbology.json or symbology.csv beside it; "
+                "put the symbology file of the download there, or download with symbols (map_symbols)"
+            )
+        return beside
+    days: dict[tuple[int, str], list[int]] = {}
+    meant: dict[tuple[int, int], str] = {}
+    for instrument, day, symbol in seen:
+        if symbol is None:
+            continue  # unmapped, and counted as such
+        if meant.setdefault((instrument, day), symbol) != symbol:
+            raise BadInput(
+                f"{path}: instrument {instrument} is {meant[instrument, day]} and {symbol} on one day; "
+                "download the file again"
+            )
+        days.setdefault((instrument, symbol), []).append(day)
+    return symbology.intervals({key: [_date(d) for d in values] for key, values in days.items()})
 
 
 def _date(day: int) -> date:
@@ -270,7 +271,7 @@ def _layout(path: Path) -> _Layout:
     with raw, source:
         try:
             sample = source.read(_SAMPLE)
-        except (OSError, zipfile.BadZipFile) as error:
+        except _UNREADABLE as error:
             raise _damaged(path, error) from None
     if not sample:
         raise BadInput(f"{path}: empty file; download it again")
@@ -354,7 +355,7 @@ def _parse(path: Path, source: Any, layout: _Layout, columns: list[str]) -> Iter
     except pa.ArrowInvalid as error:
         if "Empty CSV file" not in str(error):  # a header and no row is an empty table, not an error
             raise _damaged(path, error) from None
-    except (OSError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         raise _damaged(path, error) from None
 
 
