@@ -416,7 +416,11 @@ def _folder(path: Path) -> Facts:
     states = dict(_states(found))
     bad = {day: c for day, c in found.conditions.items() if c != batch.GOOD}
     reasons = [f"{name}: {state}" for name, state in states.items() if state != "ok"]
-    verdict = "every file is as its manifest says" if not reasons else f"{len(reasons)} of {len(states)} files are not"
+    verdict = (
+        "every file is as its manifest says"
+        if not reasons
+        else f"{len(reasons)} of {len(states)} files are not as the manifest says"
+    )
     return {
         "folder": str(path), "files": states, "conditions": found.conditions, "bad_days": bad,
         "usable": not reasons, "problems": reasons, "verdict": verdict,
