@@ -207,7 +207,7 @@ def tiny_home(home: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_the_demo_end_to_end_then_gate_validate_report_and_a_second_demo(capfd, home, tmp_path, monkeypatch):
+def test_the_demo_end_to_end_then_validate_report_and_the_gate(capfd, home, tmp_path, monkeypatch):
     """Small, but everything real: files, decoding, training, evaluation, verdicts, twin, gate."""
 
     def foxhunt(*argv, code=0):
@@ -231,8 +231,6 @@ def test_the_demo_end_to_end_then_gate_validate_report_and_a_second_demo(capfd, 
     assert foxhunt("validate", runs[0].name).count("pass") == 2
     assert "report.md" in foxhunt("report", runs[0].name)
     foxhunt("compare", str(runs[0] / "train"), str(runs[1] / "train"), code=3)
-    assert "step 70/70" in out and "step 70/70" not in foxhunt("demo")  # a finished run is not run again
-    assert sorted((home / "runs").glob("*/*/*")) == runs
     gated = foxhunt("gate")
     assert "FAIL" not in gated and "MISSING" not in gated and "0 failed; exit 0" in gated
     # one digit changed in one summary: validate and gate both say so
