@@ -11,8 +11,6 @@ Both grow between records.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 
@@ -32,55 +30,55 @@ _OVER_INT32 = np.int64(-0x7FFFFFFF80000000)  # the top bits of two uint32 side b
 _BINARY_FROM = 16  # deeper than this a level is found by halving, nearer by walking
 
 
-# All orders of all kept instruments. A side row is 2 * slot + side.
-# table: int64 [capacity, 4]: order id, side row (-1 empty), price key, size. A price key is the price in ticks, negated
-#   for asks, so that the best level of either side has the greatest key.
-# levels: int64 [3, 2 * slots, depth]: price key ascending, size, count.
-# marks: a MARKS record: n_levels of each side row; touched: those of the ten best levels that may have changed since
-#   `top`, as bits; in_snapshot; void: 1 after MAYBE_BAD_BOOK until the book is rebuilt; n_orders; errors, as ORDER_ERRORS.
-MARKS = np.dtype(
+MAX_TABLE = 1 << 21  # twice the live orders a file may hold at one time
+MAX_DEPTH = 8_190  # price levels of one side
+
+# All orders of all kept instruments in one record, because a compiled call then passes one pointer, where arrays would
+# cost reference counts that take as long as the book. Only the parts in use are ever touched, so the rest costs no
+# memory. A side row is 2 * slot + side. A price key is the price in ticks, negated for asks, so that the best level of
+# either side has the greatest key.
+ORDERS = np.dtype(
     [
         ("n_orders", np.int64),
+        ("capacity", np.int64),  # rows of the table in use, a power of two
         ("n_levels", np.int64, (2 * MAX_SLOTS,)),
-        ("touched", np.int64, (MAX_SLOTS,)),
+        ("touched", np.int64, (MAX_SLOTS,)),  # those of the ten best levels that may have changed since `top`, as bits
         ("in_snapshot", np.int64, (MAX_SLOTS,)),
-        ("void", np.int64, (MAX_SLOTS,)),
+        ("void", np.int64, (MAX_SLOTS,)),  # 1 after MAYBE_BAD_BOOK until the book is rebuilt
         ("errors", np.int64, (len(ORDER_ERRORS),)),
+        ("levels", np.int64, (3, 2 * MAX_SLOTS, MAX_DEPTH)),  # price key ascending, size, count
+        ("table", np.int64, (MAX_TABLE, 4)),  # order id, side row (-1 empty), price key, size
     ]
 )
 
 
-class Orders(NamedTuple):
-    """The three arrays described above; marks is MARKS [1]."""
-
-    marks: np.ndarray
-    table: np.ndarray
-    levels: np.ndarray
-
-
-def new_orders(slots: int, capacity: int = 1 << 14, depth: int = 1 << 10) -> Orders:
-    """Empty books. capacity: of the order table, a power of two."""
-    marks = np.zeros(1, MARKS)
-    marks["touched"] = ALL_LEVELS
-    return Orders(marks, np.full((capacity, 4), _EMPTY, np.int64), np.zeros((3, 2 * slots, depth), np.int64))
-
-
-def grow(orders: Orders) -> Orders:
-    """The same books with twice the room in whatever is nearly full."""
-    if orders.marks["n_orders"][0] * 2 >= len(orders.table):
-        table = np.full((2 * len(orders.table), 4), _EMPTY, np.int64)
-        _rehash(orders.table, table)
-        orders = orders._replace(table=table)
-    if orders.marks["n_levels"].max() + 1 >= orders.levels.shape[2]:
-        orders = orders._replace(levels=np.concatenate([orders.levels, np.zeros_like(orders.levels)], axis=2))
+def new_orders(capacity: int = 1 << 14) -> np.ndarray:
+    """Empty books, ORDERS [1]. capacity: of the order table to begin with, a power of two."""
+    orders = np.zeros(1, ORDERS)
+    orders["touched"] = ALL_LEVELS
+    orders["capacity"] = capacity
+    orders["table"][0, :capacity, _SIDE_ROW] = _EMPTY
     return orders
 
 
+def grow(orders: np.ndarray) -> bool:
+    """Twice the room for orders. False if there can be no more, or a side has no room for another level."""
+    m = orders[0]
+    capacity = int(m["capacity"])
+    if m["n_levels"].max() + 1 >= MAX_DEPTH or 2 * capacity > MAX_TABLE:
+        return False
+    old = m["table"][:capacity].copy()
+    m["capacity"] = 2 * capacity
+    m["table"][: 2 * capacity, _SIDE_ROW] = _EMPTY
+    _rehash(old, m)
+    return True
+
+
 @njit
-def needs_room(marks, table, levels, slot):
+def needs_room(m, slot):
     """True if one more order of this instrument might not fit."""
-    deepest = max(marks.n_levels[2 * slot], marks.n_levels[2 * slot + 1])
-    return marks.n_orders * 2 >= len(table) or deepest + 1 >= levels.shape[2]
+    deepest = max(m.n_levels[2 * slot], m.n_levels[2 * slot + 1])
+    return m.n_orders * 2 >= m.capacity or deepest + 1 >= MAX_DEPTH
 
 
 @njit
@@ -120,14 +118,14 @@ def read_levels(words, i, tick, last, new):
 
 
 @njit
-def top(marks, levels, slot, new):
+def top(m, slot, new):
     """The touched ones of the ten best levels into new, int32 [3, 2, LEVELS]. False if a size is over int32."""
     fits = True
     for side in range(2):
         row = 2 * slot + side
-        n = marks.n_levels[row]
+        n = m.n_levels[row]
         for k in range(LEVELS):
-            if (marks.touched[slot] >> k) & 1 == 0:
+            if (m.touched[slot] >> k) & 1 == 0:
                 continue
             j = n - 1 - k
             if j < 0:
@@ -135,11 +133,11 @@ def top(marks, levels, slot, new):
                 new[SZ, side, k] = 0
                 new[CT, side, k] = 0
                 continue
-            key = levels[_LEVEL_KEY, row, j]
+            key = m.levels[_LEVEL_KEY, row, j]
             new[PX, side, k] = key if side == BID else -key
-            fits &= levels[_LEVEL_SIZE, row, j] <= 0x7FFFFFFF
-            new[SZ, side, k] = levels[_LEVEL_SIZE, row, j]
-            new[CT, side, k] = levels[_LEVEL_COUNT, row, j]
+            fits &= m.levels[_LEVEL_SIZE, row, j] <= 0x7FFFFFFF
+            new[SZ, side, k] = m.levels[_LEVEL_SIZE, row, j]
+            new[CT, side, k] = m.levels[_LEVEL_COUNT, row, j]
     return fits
 
 
@@ -154,64 +152,64 @@ def depth_of(new, side, ticks):
 
 
 @njit
-def add(marks, table, levels, slot, side, order_id, ticks, size):
+def add(m, slot, side, order_id, ticks, size):
     """A: a new order. An id already there is counted and replaced."""
     row = 2 * slot + side
-    at = _find(table, order_id, slot)
-    if table[at, _SIDE_ROW] != _EMPTY:
-        marks.errors[DUPLICATE_ADD] += 1
-        _remove(marks, table, levels, slot, at)
-        at = _find(table, order_id, slot)
+    at = _find(m, order_id, slot)
+    if m.table[at, _SIDE_ROW] != _EMPTY:
+        m.errors[DUPLICATE_ADD] += 1
+        _remove(m, slot, at)
+        at = _find(m, order_id, slot)
     key = ticks if side == BID else -ticks
-    table[at, _ID] = order_id
-    table[at, _SIDE_ROW] = row
-    table[at, _KEY] = key
-    table[at, _SIZE] = size
-    marks.n_orders += 1
-    _change_level(marks, levels, slot, row, key, size, _MORE)
+    m.table[at, _ID] = order_id
+    m.table[at, _SIDE_ROW] = row
+    m.table[at, _KEY] = key
+    m.table[at, _SIZE] = size
+    m.n_orders += 1
+    _change_level(m, slot, row, key, size, _MORE)
 
 
 @njit
-def modify(marks, table, levels, slot, side, order_id, ticks, size):
+def modify(m, slot, side, order_id, ticks, size):
     """M: price and size replaced. An unknown id is counted and added: the record says what the order is now."""
-    at = _find(table, order_id, slot)
-    if table[at, _SIDE_ROW] == _EMPTY:
-        marks.errors[UNKNOWN_MODIFY] += 1
+    at = _find(m, order_id, slot)
+    if m.table[at, _SIDE_ROW] == _EMPTY:
+        m.errors[UNKNOWN_MODIFY] += 1
     else:
-        _remove(marks, table, levels, slot, at)
-    add(marks, table, levels, slot, side, order_id, ticks, size)
+        _remove(m, slot, at)
+    add(m, slot, side, order_id, ticks, size)
 
 
 @njit
-def cancel(marks, table, levels, slot, order_id, size):
+def cancel(m, slot, order_id, size):
     """C: size off an order, which goes when none is left."""
-    at = _find(table, order_id, slot)
-    if table[at, _SIDE_ROW] == _EMPTY:
-        marks.errors[UNKNOWN_CANCEL] += 1
+    at = _find(m, order_id, slot)
+    if m.table[at, _SIDE_ROW] == _EMPTY:
+        m.errors[UNKNOWN_CANCEL] += 1
         return
-    left = table[at, _SIZE] - size
+    left = m.table[at, _SIZE] - size
     if left > 0:
-        table[at, _SIZE] = left
-        _change_level(marks, levels, slot, table[at, _SIDE_ROW], table[at, _KEY], -size, _SAME)
+        m.table[at, _SIZE] = left
+        _change_level(m, slot, m.table[at, _SIDE_ROW], m.table[at, _KEY], -size, _SAME)
         return
     if left < 0:
-        marks.errors[CANCEL_OVER_SIZE] += 1
-    _remove(marks, table, levels, slot, at)
+        m.errors[CANCEL_OVER_SIZE] += 1
+    _remove(m, slot, at)
 
 
 @njit
-def clear(marks, table, slot):
+def clear(m, slot):
     """R: no order of this instrument is left."""
-    marks.n_levels[2 * slot] = 0
-    marks.n_levels[2 * slot + 1] = 0
-    marks.touched[slot] = ALL_LEVELS
-    marks.void[slot] = 0
-    old = table.copy()
+    m.n_levels[2 * slot] = 0
+    m.n_levels[2 * slot + 1] = 0
+    m.touched[slot] = ALL_LEVELS
+    m.void[slot] = 0
+    old = m.table[: m.capacity].copy()
     for at in range(len(old)):
-        table[at, _SIDE_ROW] = _EMPTY
+        m.table[at, _SIDE_ROW] = _EMPTY
         if old[at, _SIDE_ROW] >> 1 == slot:
             old[at, _SIDE_ROW] = _EMPTY
-    marks.n_orders = _rehash(old, table)
+    m.n_orders = _rehash(old, m)
 
 
 @njit
@@ -221,93 +219,93 @@ def _hash(order_id, slot, mask):
 
 
 @njit
-def _find(table, order_id, slot):
+def _find(m, order_id, slot):
     """Index of the order, or of the empty place where it would go."""
-    mask = len(table) - 1
+    mask = m.capacity - 1
     at = _hash(order_id, slot, mask)
-    while table[at, _SIDE_ROW] != _EMPTY:
-        if table[at, _ID] == order_id and table[at, _SIDE_ROW] >> 1 == slot:
+    while m.table[at, _SIDE_ROW] != _EMPTY:
+        if m.table[at, _ID] == order_id and m.table[at, _SIDE_ROW] >> 1 == slot:
             return at
         at = (at + 1) & mask
     return at
 
 
 @njit
-def _remove(marks, table, levels, slot, at):
+def _remove(m, slot, at):
     """Take an order out of its level and close the hole: every later order of the run moves back if it may."""
-    _change_level(marks, levels, slot, table[at, _SIDE_ROW], table[at, _KEY], -table[at, _SIZE], _LESS)
-    marks.n_orders -= 1
-    mask = len(table) - 1
+    _change_level(m, slot, m.table[at, _SIDE_ROW], m.table[at, _KEY], -m.table[at, _SIZE], _LESS)
+    m.n_orders -= 1
+    mask = m.capacity - 1
     hole, at = at, (at + 1) & mask
-    while table[at, _SIDE_ROW] != _EMPTY:
-        home = _hash(table[at, _ID], table[at, _SIDE_ROW] >> 1, mask)
+    while m.table[at, _SIDE_ROW] != _EMPTY:
+        home = _hash(m.table[at, _ID], m.table[at, _SIDE_ROW] >> 1, mask)
         if ((at - home) & mask) >= ((at - hole) & mask):
             for column in range(4):
-                table[hole, column] = table[at, column]
+                m.table[hole, column] = m.table[at, column]
             hole = at
         at = (at + 1) & mask
-    table[hole, _SIDE_ROW] = _EMPTY
+    m.table[hole, _SIDE_ROW] = _EMPTY
 
 
 @njit
-def _rehash(old, table):
-    """Put every order of `old` into an empty table; returns how many."""
-    mask, n = len(table) - 1, 0
+def _rehash(old, m):
+    """Put every order of `old` into the table, which is empty; returns how many."""
+    mask, n = m.capacity - 1, 0
     for i in range(len(old)):
         if old[i, _SIDE_ROW] == _EMPTY:
             continue
         at = _hash(old[i, _ID], old[i, _SIDE_ROW] >> 1, mask)
-        while table[at, _SIDE_ROW] != _EMPTY:
+        while m.table[at, _SIDE_ROW] != _EMPTY:
             at = (at + 1) & mask
         for column in range(4):
-            table[at, column] = old[i, column]
+            m.table[at, column] = old[i, column]
         n += 1
     return n
 
 
 @njit
-def _change_level(marks, levels, slot, row, key, size, count):
+def _change_level(m, slot, row, key, size, count):
     """Add size and count to the level of a price; the level is made when missing and goes with its last order."""
-    n = marks.n_levels[row]
-    j = _level_at_or_below(levels, row, n, key)
-    if j >= 0 and levels[_LEVEL_KEY, row, j] == key:
-        levels[_LEVEL_SIZE, row, j] += size
-        levels[_LEVEL_COUNT, row, j] += count
+    n = m.n_levels[row]
+    j = _level_at_or_below(m, row, n, key)
+    if j >= 0 and m.levels[_LEVEL_KEY, row, j] == key:
+        m.levels[_LEVEL_SIZE, row, j] += size
+        m.levels[_LEVEL_COUNT, row, j] += count
         touched = np.int64(1)
-        if levels[_LEVEL_COUNT, row, j] == 0:
+        if m.levels[_LEVEL_COUNT, row, j] == 0:
             for part in range(3):
                 for i in range(j, n - 1):
-                    levels[part, row, i] = levels[part, row, i + 1]
-            marks.n_levels[row] = n - 1
+                    m.levels[part, row, i] = m.levels[part, row, i + 1]
+            m.n_levels[row] = n - 1
             touched = ALL_LEVELS
     else:
         j += 1
         for part in range(3):
             for i in range(n, j, -1):
-                levels[part, row, i] = levels[part, row, i - 1]
-        levels[_LEVEL_KEY, row, j] = key
-        levels[_LEVEL_SIZE, row, j] = size
-        levels[_LEVEL_COUNT, row, j] = count
-        marks.n_levels[row] = n + 1
+                m.levels[part, row, i] = m.levels[part, row, i - 1]
+        m.levels[_LEVEL_KEY, row, j] = key
+        m.levels[_LEVEL_SIZE, row, j] = size
+        m.levels[_LEVEL_COUNT, row, j] = count
+        m.n_levels[row] = n + 1
         n += 1
         touched = ALL_LEVELS
     if n - 1 - j < LEVELS:
-        marks.touched[slot] |= (touched << (n - 1 - j)) & ALL_LEVELS
+        m.touched[slot] |= (touched << (n - 1 - j)) & ALL_LEVELS
 
 
 @njit
-def _level_at_or_below(levels, row, n, key):
+def _level_at_or_below(m, row, n, key):
     """Index of the greatest key that is not above `key`, -1 if none."""
     j = n - 1
-    if n > _BINARY_FROM and levels[_LEVEL_KEY, row, n - _BINARY_FROM] > key:
+    if n > _BINARY_FROM and m.levels[_LEVEL_KEY, row, n - _BINARY_FROM] > key:
         low, high = -1, n - _BINARY_FROM
         while high - low > 1:
             mid = (low + high) >> 1
-            if levels[_LEVEL_KEY, row, mid] > key:
+            if m.levels[_LEVEL_KEY, row, mid] > key:
                 high = mid
             else:
                 low = mid
         return low
-    while j >= 0 and levels[_LEVEL_KEY, row, j] > key:
+    while j >= 0 and m.levels[_LEVEL_KEY, row, j] > key:
         j -= 1
     return j

@@ -95,7 +95,7 @@ def _order_errors(passes: Sequence[Decoder]) -> dict[str, int]:
     errors = [0] * len(book.ORDER_ERRORS)
     for p in passes:
         if p.orders is not None:
-            errors = [a + b for a, b in zip(errors, p.orders.marks["errors"][0].tolist(), strict=True)]
+            errors = [a + b for a, b in zip(errors, p.orders["errors"][0].tolist(), strict=True)]
     return dict(zip(book.ORDER_ERRORS, errors, strict=True))
 
 

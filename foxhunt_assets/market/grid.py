@@ -53,6 +53,9 @@ OCTETS = ("action", "side", "flags", "depth")
 PLANES = ("bid_px", "ask_px", "bid_sz", "ask_sz", "bid_ct", "ask_ct", "ofi")
 OFI = 6
 
+# places in `counts`, over all records: by action byte from 0, by flags byte, unmapped, snapshot
+FLAGS_COUNT, UNMAPPED_COUNT, SNAPSHOT_COUNT = 256, 512, 513
+
 _SCALARS = (
     "grid",  # ns; 0 for the event clock
     # the stretch under way
@@ -76,6 +79,9 @@ CLOCK = np.dtype(
         *((name, np.int64) for name in _SCALARS),
         ("book", np.int32, (3, 2, LEVELS)),  # the standing book of the stretch
         ("ofi", np.int64, (LEVELS,)),  # its imbalance since the row before
+        ("counts", np.int64, (SNAPSHOT_COUNT + 1,)),
+        ("books", np.int32, (MAX_SLOTS, 3, 2, LEVELS)),  # the latest book of each instrument; of all of them in MBP-10
+        ("words", np.int64, (LEVELS, 4)),  # what that one was made of: see book.read_levels
         ("slots", np.int64, (MAX_SLOTS, 8)),
         ("windows", np.int64, (4, MAX_WINDOWS)),
         ("wide", np.int64, (len(WIDE), BATCH)),
@@ -337,7 +343,7 @@ def _differs(a, b, k):
 
 @njit
 def imbalance(old, new, k):
-    """Bid part - ask part of level k, 0 if it is the same. An absent bid lies below every price, an absent ask above."""
+    """Bid part - ask part of level k, 0 of equal ones. An absent bid lies below every price, an absent ask above."""
     e = np.int64(0)
     b0, b1 = old[PX, BID, k], new[PX, BID, k]
     if b1 >= b0:

@@ -14,7 +14,6 @@ import numpy as np
 from numba import njit
 
 from foxhunt_assets.contracts.instruments import UNDEF_PRICE, ContractFacts
-from foxhunt_assets.contracts.tables import LEVELS
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.market import book, calendar, grid
 from foxhunt_assets.market.compiled import cached
@@ -28,6 +27,7 @@ from foxhunt_assets.market.dbn import (
     Header,
     bad_record,
 )
+from foxhunt_assets.market.grid import FLAGS_COUNT, SNAPSHOT_COUNT, UNMAPPED_COUNT
 from foxhunt_assets.market.roll import Selection
 
 ACTIONS = "ACMRTFN"
@@ -43,8 +43,6 @@ _NEVER = 2**63 - 1
 # columns of `routes`, int64 [n, 5], sorted by id and start: what an instrument id means over [start, end) of
 # ts_recv: index of a kept instrument or NOT_KEPT, and how many records came that way
 R_ID, R_START, R_END, R_SLOT, R_RECORDS = range(5)
-# `counts`, int64 [514], over all records: by action byte, by flags byte, unmapped, snapshot
-FLAGS_COUNT, UNMAPPED_COUNT, SNAPSHOT_COUNT = 256, 512, 513
 
 
 @njit
@@ -65,20 +63,20 @@ def _route(routes, instrument_id, t):
 
 
 @njit
-def _accept(c, routes, counts, route, action, flags, ts_event, ts_recv):
+def _accept(c, routes, route, action, flags, ts_event, ts_recv):
     """Tally a record; returns the slot it goes to, or why it goes nowhere."""
-    counts[action] += 1
-    counts[FLAGS_COUNT + flags] += 1
+    c.counts[action] += 1
+    c.counts[FLAGS_COUNT + flags] += 1
     c.inversions += ts_recv < c.last_recv
     c.last_recv = ts_recv
     c.undefined_ts_event += ts_event == -1  # 2^64 - 1
     if route < 0:
-        counts[UNMAPPED_COUNT] += 1
+        c.counts[UNMAPPED_COUNT] += 1
         return UNMAPPED
     routes[route, R_RECORDS] += 1
     slot = routes[route, R_SLOT]
     if slot >= 0 and flags & F_SNAPSHOT:
-        counts[SNAPSHOT_COUNT] += 1
+        c.counts[SNAPSHOT_COUNT] += 1
     return slot
 
 
@@ -93,11 +91,11 @@ def _wrong(c, octets, i, rtype, action, ts_recv):
 
 
 @cached(book, grid)
-def mbp10_pass(clock, routes, counts, octets, words, halves, first_row, tick, room, last, new, start):
+def mbp10_pass(clock, routes, octets, words, halves, first_row, tick, room, start):
     """Records start.. of a batch; returns (the next one to do, error code).
 
     octets, words, halves: the batch as uint8 [n, 8w], int64 [n, w], uint32 [n, 2w]; its first record is first_row of
-    the file. It also comes back when more than `room` rows lie in the output. last, new: see book.read_levels.
+    the file. It also comes back when more than `room` rows lie in the output.
     """
     c = clock[0]
     for i in range(start, len(words)):
@@ -109,7 +107,7 @@ def mbp10_pass(clock, routes, counts, octets, words, halves, first_row, tick, ro
         if wrong:
             return i, wrong
         route = _route(routes, halves[i, 1], ts_recv)
-        slot = _accept(c, routes, counts, route, action, flags, ts_event, ts_recv)
+        slot = _accept(c, routes, route, action, flags, ts_event, ts_recv)
         if slot < 0:
             continue
         if action == _CLEAR:
@@ -122,22 +120,22 @@ def mbp10_pass(clock, routes, counts, octets, words, halves, first_row, tick, ro
         if flags & F_MAYBE_BAD_BOOK:
             grid.suspect(c, slot)
         elif flags & F_LAST:
-            wrong, touched = book.read_levels(words, i, tick, last, new)
+            wrong, touched = book.read_levels(words, i, tick, c.words, c.books[0])
             if wrong:
                 return i, wrong
             record = grid.Record(
                 ts_event, ts_recv, first_row + i, np.int64(action), np.int64(side), np.int64(flags),
                 np.int64(octets[i, 31]),
             )  # fmt: skip
-            grid.event_end(c, slot, record, new, touched)
+            grid.event_end(c, slot, record, c.books[0], touched)
     return len(words), c.error
 
 
 @cached(book, grid)
-def mbo_pass(clock, routes, counts, octets, words, halves, first_row, tick, room, marks, table, levels, new, start):
-    """The same of MBO records. marks, table, levels: see book.Orders. new: int32 [slots, 3, 2, LEVELS]."""
+def mbo_pass(clock, routes, octets, words, halves, first_row, tick, room, orders, start):
+    """The same of MBO records. orders: ORDERS [1]."""
     c = clock[0]
-    m = marks[0]
+    m = orders[0]
     for i in range(start, len(words)):
         if c.n_out > room:
             return i, grid.NO_ERROR
@@ -148,16 +146,16 @@ def mbo_pass(clock, routes, counts, octets, words, halves, first_row, tick, room
         if wrong:
             return i, wrong
         route = _route(routes, halves[i, 1], ts_recv)
-        if route >= 0 and routes[route, R_SLOT] >= 0 and book.needs_room(m, table, levels, routes[route, R_SLOT]):
+        if route >= 0 and routes[route, R_SLOT] >= 0 and book.needs_room(m, routes[route, R_SLOT]):
             return i, grid.GROW
-        slot = _accept(c, routes, counts, route, action, flags, ts_event, ts_recv)
+        slot = _accept(c, routes, route, action, flags, ts_event, ts_recv)
         if slot < 0:
             continue
         if action == _CLEAR or (flags & F_SNAPSHOT and m.in_snapshot[slot] == 0):
-            book.clear(m, table, slot)  # a snapshot starts from nothing, with or without an R before it
+            book.clear(m, slot)  # a snapshot starts from nothing, with or without an R before it
             grid.reset(c, slot, max(c.clock, ts_recv))
         m.in_snapshot[slot] = 1 if flags & F_SNAPSHOT else 0
-        if not _apply(m, table, levels, slot, action, side, words[i, 2], price, size, tick):
+        if not _apply(m, slot, action, side, words[i, 2], price, size, tick):
             return i, grid.BAD_TICK
         if action == _CLEAR or flags & F_SNAPSHOT:
             continue
@@ -170,22 +168,22 @@ def mbo_pass(clock, routes, counts, octets, words, halves, first_row, tick, room
             grid.suspect(c, slot)
         elif flags & F_LAST:
             touched = m.touched[slot]
-            if touched and not book.top(m, levels, slot, new[slot]):
+            if touched and not book.top(m, slot, c.books[slot]):
                 return i, grid.BAD_SIZE
             m.touched[slot] = 0
             record = grid.Record(
                 ts_event, ts_recv, first_row + i, np.int64(action), np.int64(side), np.int64(flags),
-                _depth(new[slot], action, side, price, tick),
+                _depth(c.books[slot], action, side, price, tick),
             )  # fmt: skip
-            grid.event_end(c, slot, record, new[slot], touched)
+            grid.event_end(c, slot, record, c.books[slot], touched)
     return len(words), c.error
 
 
 @njit
-def _apply(m, table, levels, slot, action, side, order_id, price, size, tick):
+def _apply(m, slot, action, side, order_id, price, size, tick):
     """One MBO record on the book of its instrument. False if its price is off the tick."""
     if action == _CANCEL:
-        book.cancel(m, table, levels, slot, order_id, size)
+        book.cancel(m, slot, order_id, size)
     elif action == _ADD or action == _MODIFY:  # noqa: SIM109 (compiles to two compares)
         if price == UNDEF_PRICE or size == 0 or (side != grid.BUY and side != grid.SELL):
             m.errors[book.ADD_UNUSABLE] += 1
@@ -195,9 +193,9 @@ def _apply(m, table, levels, slot, action, side, order_id, price, size, tick):
             return False
         which = grid.BID if side == grid.BUY else grid.ASK
         if action == _ADD:
-            book.add(m, table, levels, slot, which, order_id, ticks, size)
+            book.add(m, slot, which, order_id, ticks, size)
         else:
-            book.modify(m, table, levels, slot, which, order_id, ticks, size)
+            book.modify(m, slot, which, order_id, ticks, size)
     return True
 
 
@@ -224,12 +222,14 @@ class Decoder:
         slots = len(selection.slots)
         if slots > grid.MAX_SLOTS:
             raise BadInput(f"{path}: {slots} outrights, more than {grid.MAX_SLOTS}; download fewer symbols a file")
-        self.routes, self.counts = _routes(header, selection), np.zeros(SNAPSHOT_COUNT + 1, np.int64)
+        self.routes = _routes(header, selection)
         self.clock = grid.new_clock([s.code for s in selection.slots], grid_ns)
-        self.orders = book.new_orders(slots) if header.schema == "mbo" else None
-        self._last = np.zeros((LEVELS, 4), np.int64)
-        self._new = np.zeros((slots, 3, 2, LEVELS), np.int32)  # made of words 0: see book.read_levels
+        self.orders = book.new_orders() if header.schema == "mbo" else None
         self._room = BATCH - grid.rows_per_event(grid_ns) - 2
+
+    @property
+    def counts(self) -> np.ndarray:
+        return self.state["counts"]
 
     @property
     def state(self) -> np.void:
@@ -240,8 +240,9 @@ class Decoder:
         at = 0
         while at < len(records):
             at, error = self._run(records, at)
-            if error == grid.GROW and self.orders is not None:
-                self.orders = book.grow(self.orders)
+            if error == grid.GROW:
+                if self.orders is None or not book.grow(self.orders):
+                    raise self._explain(error, self.row + at, records)
             elif error == grid.COVER:
                 self._cover(self.row + at, records)
             elif error:
@@ -263,10 +264,10 @@ class Decoder:
 
     def _run(self, records: np.ndarray, at: int) -> tuple[int, int]:
         views = (records, records.view(np.int64), records.view(np.uint32))
-        common = (self.clock, self.routes, self.counts, *views, self.row, self.facts.tick, self._room)
+        common = (self.clock, self.routes, *views, self.row, self.facts.tick, self._room)
         if self.orders is None:
-            return mbp10_pass(*common, self._last, self._new[0], at)
-        return mbo_pass(*common, *self.orders, self._new, at)
+            return mbp10_pass(*common, at)
+        return mbo_pass(*common, self.orders, at)
 
     def flag_counts(self) -> dict[str, int]:
         """Records that carry each flag."""
@@ -307,6 +308,8 @@ class Decoder:
             grid.BAD_TICK: f"a price that is no multiple of the tick {self.facts.tick_points}; "
             f"is data.root {self.facts.root} the product of this file?",
             grid.BAD_SIZE: "a size or count over 2^31 - 1; the record is damaged: download the file again",
+            grid.GROW: f"more than {book.MAX_TABLE // 2} live orders or {book.MAX_DEPTH} prices of one side; "
+            "the file is damaged, or lacks the records that take orders off: download it again",
             grid.BAD_TIME: f"ts_recv {record['ts_recv']}, not between 2000 and 2100; download the file again",
             grid.BAD_ACTION: f"action {chr(record['action'])!r}, none of {ACTIONS}; download the file again",
         }[error]

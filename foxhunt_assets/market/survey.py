@@ -16,6 +16,7 @@ import numpy as np
 
 from foxhunt_assets.contracts.instruments import UNDEF_PRICE
 from foxhunt_assets.contracts.tables import ABSENT_PX, LEVELS
+from foxhunt_assets.errors import BadInput
 from foxhunt_assets.market import book, calendar
 from foxhunt_assets.market.compiled import cached
 from foxhunt_assets.market.dbn import F_LAST, F_MAYBE_BAD_BOOK, F_SNAPSHOT, FLAG_NAMES, Header, Mapping
@@ -63,7 +64,7 @@ class RecordChunks:
     """Chunks of DBN records, uint8 [n, length]. Keeps the books that MBO records build."""
 
     def __init__(self) -> None:
-        self._orders = book.new_orders(book.MAX_SLOTS)
+        self._orders = book.new_orders()
         self._slots: dict[int, int] = {}
         self.unit = 0  # price of one step of the rebuilt books; 0 before the first price
         self.not_rebuilt = 0  # records of instruments beyond MAX_SLOTS or off the unit
@@ -71,7 +72,7 @@ class RecordChunks:
     @property
     def order_errors(self) -> dict[str, int]:
         """Records that an order book could not take as they were."""
-        return dict(zip(book.ORDER_ERRORS, self._orders.marks["errors"][0].tolist(), strict=True))
+        return dict(zip(book.ORDER_ERRORS, self._orders["errors"][0].tolist(), strict=True))
 
     def of(self, octets: np.ndarray) -> Iterator[Chunk]:
         """One chunk for each stretch of records of one rtype."""
@@ -119,7 +120,7 @@ class RecordChunks:
         at = 0
         while at < len(octets):
             at, skipped, full = _best_prices(
-                *self._orders,
+                self._orders,
                 slots,
                 flags,
                 action,
@@ -133,8 +134,8 @@ class RecordChunks:
                 at,
             )
             self.not_rebuilt += skipped
-            if full:
-                self._orders = book.grow(self._orders)
+            if full and not book.grow(self._orders):
+                raise BadInput(f"more than {book.MAX_TABLE // 2} live orders or {book.MAX_DEPTH} prices of one side")
         return Chunk(
             **common, ts=words[:, 5], action=action, side=side, flags=flags, size=halves[:, 8].astype(np.int64),
             bid=best[:, 0], ask=best[:, 1], ends=event_ends(action, flags), prices=quoted[:, None],
@@ -147,23 +148,23 @@ def event_ends(action: np.ndarray, flags: np.ndarray) -> np.ndarray:
 
 
 @cached(book)
-def _best_prices(marks, table, levels, slots, flags, action, side, order_id, price, size, unit, new, best, start):
+def _best_prices(orders, slots, flags, action, side, order_id, price, size, unit, new, best, start):
     """Apply MBO records start.. and note the best prices after each that ends an event; returns (next record, how
     many could not be applied, whether the books must grow first)."""
-    m = marks[0]
+    m = orders[0]
     skipped = 0
     for i in range(start, len(flags)):
         slot = slots[i]
         if slot < 0:
             skipped += 1
             continue
-        if book.needs_room(m, table, levels, slot):
+        if book.needs_room(m, slot):
             return i, skipped, True
         if action[i] == _CLEAR or (flags[i] & F_SNAPSHOT and m.in_snapshot[slot] == 0):
-            book.clear(m, table, slot)
+            book.clear(m, slot)
         m.in_snapshot[slot] = 1 if flags[i] & F_SNAPSHOT else 0
         if action[i] == _CANCEL:
-            book.cancel(m, table, levels, slot, order_id[i], np.int64(size[i]))
+            book.cancel(m, slot, order_id[i], np.int64(size[i]))
         elif action[i] == _ADD or action[i] == _MODIFY:
             ticks = price[i] // unit
             if price[i] == UNDEF_PRICE or size[i] == 0 or (side[i] != BUY and side[i] != SELL):
@@ -171,13 +172,11 @@ def _best_prices(marks, table, levels, slots, flags, action, side, order_id, pri
             elif ticks * unit != price[i] or abs(ticks) >= -ABSENT_PX:
                 skipped += 1
             elif action[i] == _ADD:
-                book.add(m, table, levels, slot, BID if side[i] == BUY else ASK, order_id[i], ticks, np.int64(size[i]))
+                book.add(m, slot, BID if side[i] == BUY else ASK, order_id[i], ticks, np.int64(size[i]))
             else:
-                book.modify(
-                    m, table, levels, slot, BID if side[i] == BUY else ASK, order_id[i], ticks, np.int64(size[i])
-                )
+                book.modify(m, slot, BID if side[i] == BUY else ASK, order_id[i], ticks, np.int64(size[i]))
         if flags[i] & F_LAST:
-            book.top(m, levels, slot, new)
+            book.top(m, slot, new)
             for which in range(2):
                 if new[PX, which, 0] != ABSENT_PX:
                     best[i, which] = np.int64(new[PX, which, 0]) * unit

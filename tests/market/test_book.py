@@ -47,35 +47,34 @@ class PlainBook:
         return out
 
 
-def compiled_levels(orders: book.Orders, slot: int) -> np.ndarray:
+def compiled_levels(orders: np.ndarray, slot: int) -> np.ndarray:
     new = np.zeros((3, 2, LEVELS), np.int32)
-    touched = int(orders.marks["touched"][0, slot])
-    orders.marks["touched"][0, slot] = ALL_LEVELS
-    assert book.top(orders.marks[0], orders.levels, slot, new)
-    orders.marks["touched"][0, slot] = touched
+    touched = int(orders["touched"][0, slot])
+    orders["touched"][0, slot] = ALL_LEVELS
+    assert book.top(orders[0], slot, new)
+    orders["touched"][0, slot] = touched
     return new
 
 
-def apply(orders: book.Orders, slot: int, action: str, side: int, order: int, ticks: int, size: int) -> book.Orders:
-    marks = orders.marks[0]
-    while book.needs_room(marks, orders.table, orders.levels, slot):
-        orders = book.grow(orders)
-    marks = orders.marks[0]
+def apply(orders: np.ndarray, slot: int, action: str, side: int, order: int, ticks: int, size: int) -> np.ndarray:
+    marks = orders[0]
+    while book.needs_room(marks, slot):
+        assert book.grow(orders)
     if action == "A":
-        book.add(marks, orders.table, orders.levels, slot, side, order, ticks, size)
+        book.add(marks, slot, side, order, ticks, size)
     elif action == "M":
-        book.modify(marks, orders.table, orders.levels, slot, side, order, ticks, size)
+        book.modify(marks, slot, side, order, ticks, size)
     elif action == "C":
-        book.cancel(marks, orders.table, orders.levels, slot, order, size)
+        book.cancel(marks, slot, order, size)
     else:
-        book.clear(marks, orders.table, slot)
+        book.clear(marks, slot)
     return orders
 
 
 @pytest.mark.parametrize("spread_of_ids", [1, 2**40 + 1])
 def test_random_orders_of_two_instruments_match_the_dict(spread_of_ids: int) -> None:
     rng = np.random.default_rng(11)
-    orders, plain = book.new_orders(2, capacity=16, depth=4), [PlainBook(), PlainBook()]
+    orders, plain = book.new_orders(capacity=16), [PlainBook(), PlainBook()]
     for step in range(6_000):
         slot = int(rng.integers(2))
         order, size = int(rng.integers(400)) * spread_of_ids, int(rng.integers(1, 9))
@@ -88,20 +87,26 @@ def test_random_orders_of_two_instruments_match_the_dict(spread_of_ids: int) -> 
         if step % 7 == 0:
             for s in range(2):
                 assert (compiled_levels(orders, s) == plain[s].levels()).all(), (step, s)
-    assert orders.marks["n_orders"][0] == sum(len(p.orders) for p in plain) > 300
-    assert len(orders.table) > 16 and orders.levels.shape[2] > 4, "both have grown"
+    assert orders["n_orders"][0] == sum(len(p.orders) for p in plain) > 300
+    assert orders["capacity"][0] > 16, "it has grown"
+
+
+def test_a_side_without_room_for_another_price_is_told() -> None:
+    orders = book.new_orders()
+    orders["n_levels"][0, ASK] = book.MAX_DEPTH - 1
+    assert book.needs_room(orders[0], 0) and not book.grow(orders)
 
 
 def test_a_level_that_is_not_touched_has_not_changed() -> None:
     rng = np.random.default_rng(5)
-    orders, before = book.new_orders(1), None
+    orders, before = book.new_orders(), None
     untouched = alone = 0
     for _ in range(4_000):
         args = ("ACM"[rng.integers(3)], BID, int(rng.integers(300)), int(rng.integers(60)), int(rng.integers(1, 5)))
-        orders.marks["touched"] = 0
+        orders["touched"] = 0
         orders = apply(orders, 0, *args)
         now = compiled_levels(orders, 0)
-        touched = int(orders.marks["touched"][0, 0])
+        touched = int(orders["touched"][0, 0])
         if before is not None:
             left = [k for k in range(LEVELS) if not touched >> k & 1]
             assert (now[:, :, left] == before[:, :, left]).all()
@@ -112,13 +117,13 @@ def test_a_level_that_is_not_touched_has_not_changed() -> None:
 
 
 def test_records_that_do_not_fit_the_book_are_counted() -> None:
-    orders = book.new_orders(1)
+    orders = book.new_orders()
     orders = apply(orders, 0, "C", BID, 1, 100, 1)  # never seen
     orders = apply(orders, 0, "M", BID, 2, 100, 5)  # never seen: added
     orders = apply(orders, 0, "A", BID, 2, 101, 6)  # there already: replaced
     orders = apply(orders, 0, "A", ASK, 3, 103, 4)
     orders = apply(orders, 0, "C", ASK, 3, 103, 9)  # more than it holds
-    errors = dict(zip(book.ORDER_ERRORS, orders.marks["errors"][0].tolist(), strict=True))
+    errors = dict(zip(book.ORDER_ERRORS, orders["errors"][0].tolist(), strict=True))
     assert errors == {
         "unknown_modify": 1, "unknown_cancel": 1, "duplicate_add": 1, "cancel_over_size": 1, "add_unusable": 0,
     }  # fmt: skip
@@ -127,8 +132,8 @@ def test_records_that_do_not_fit_the_book_are_counted() -> None:
 
 
 def test_a_level_size_over_int32_is_told() -> None:
-    orders = apply(book.new_orders(1), 0, "A", BID, 1, 100, 2**31)
-    assert not book.top(orders.marks[0], orders.levels, 0, np.zeros((3, 2, LEVELS), np.int32))
+    orders = apply(book.new_orders(), 0, "A", BID, 1, 100, 2**31)
+    assert not book.top(orders[0], 0, np.zeros((3, 2, LEVELS), np.int32))
 
 
 @pytest.mark.parametrize(("ticks", "index"), [(100, 0), (101, 0), (99, 1), (91, 9), (90, 10)])
@@ -187,7 +192,7 @@ def test_the_real_hour_at_sampled_event_ends_equals_the_dict(real_data: Path) ->
     """Every record through both; the ten levels compared at each 97th event end and around the open."""
     with DbnReader(real_data / "nautilus_trader/esh4-glbx-mdp3-20231225.mbo.dbn.zst") as reader:
         records = np.concatenate([b.copy() for b in reader.batches()]).view(reader.header.dtype).ravel()
-    orders, plain, ends, compared = book.new_orders(1), PlainBook(), 0, 0
+    orders, plain, ends, compared = book.new_orders(), PlainBook(), 0, 0
     for action, side, order, price, size, flags in records[
         ["action", "side", "order_id", "price", "size", "flags"]
     ].tolist():
@@ -201,4 +206,4 @@ def test_the_real_hour_at_sampled_event_ends_equals_the_dict(real_data: Path) ->
             if ends % 97 == 0 or 870 < ends < 930:
                 assert (compiled_levels(orders, 0) == plain.levels()).all(), ends
                 compared += 1
-    assert ends == 47_022 and compared == 542 and not orders.marks["errors"].any()
+    assert ends == 47_022 and compared == 542 and not orders["errors"].any()
