@@ -118,6 +118,14 @@ def symbol_of(contract: Contract, facts: ContractFacts) -> str:
     return f"{facts.root}{MONTH_CODES[contract.month - 1]}{contract.year % 10}"
 
 
+def next_listed(contract: Contract, facts: ContractFacts) -> Contract:
+    """The listed delivery month after this one."""
+    code = contract.code + 1
+    while MONTH_CODES[code % 12] not in facts.months:
+        code += 1
+    return Contract.of_code(code)
+
+
 def lead_contract(trade_date: date, facts: ContractFacts) -> Contract:
     """The lead month of a trade date by the exchange's convention."""
     months = [MONTH_CODES.index(m) + 1 for m in facts.months]

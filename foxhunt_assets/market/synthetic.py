@@ -17,6 +17,9 @@ moves by a half or a whole tick. The two settings differ in one number, the odds
   Over 341,246 moves of 40 seeds the direction is 1.0, 1.2 and 0.8 standard errors from independence of nothing, of
   the touch imbalance before it, and of the move before it.
 
+Beside each file lies its recipe (.recipe.json): what it was made with. From it `latent_at` tells the pressure at any
+instant, which the records do not: an oracle's knowledge. On demand a file is a parent file (`synthetic_parent`).
+
 Numbers are drawn with numpy's PCG64, keyed by (seed, session): its raw stream is fixed by numpy, and the market
 uses only integers, +, -, *, / and comparisons of doubles, so the records are the same on every machine. The file's
 bytes are too, under one version of zstd (single thread, level 3, checksum).
@@ -24,6 +27,7 @@ bytes are too, under one version of zstd (single thread, level 3, checksum).
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -42,6 +46,8 @@ from foxhunt_assets.contracts.tables import LEVELS
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.market import calendar, roll
 from foxhunt_assets.market.dbn import F_LAST, MBP10_DTYPE, RTYPES
+from foxhunt_assets.market.synthetic_parent import ParentFile
+from foxhunt_assets.storage import read_json, write_json
 
 Setting = Literal["planted", "martingale"]
 EDGE: dict[str, float] = {"planted": 0.25, "martingale": 0.0}  # added to the odds of an up-move, times z
@@ -54,6 +60,7 @@ _MIN_EVENTS_PER_SECOND = 8.0  # below it the moves would be more than the events
 _START = time(8, 30)  # Chicago
 _ES = CONTRACTS["ES"]
 _START_TICKS = 20_000  # 5,000 points
+_SPREAD_ID = 100_000  # added to the front month's id: an id of its own for the spread
 _DEPTH = 16  # price levels kept a side, so that ten remain when some are empty
 _LANES = 4  # 64-bit draws an event
 _BLOCK = 4_096  # events a kernel call
@@ -82,11 +89,15 @@ def write_files(
     first_day: date = FIRST_DAY,
     events_per_second: float = EVENTS_PER_SECOND,
     progress: Callable[[str], None] | None = None,
+    parent: bool = False,
+    thin: bool = False,
 ) -> list[Path]:
     """Write out/es-<date>.<setting>.synthetic.mbp-10.dbn.zst for `sessions` trading days from first_day; return paths.
 
     A session starts at 08:30 Chicago and lasts `minutes` of open market: it stops for 16:00 to 17:00 and for the
-    weekend. progress gets one line a file. BadInput: unknown setting, nothing to write, or too long a session.
+    weekend. progress gets one line a file. parent: the next month and the calendar spread lie in the file too. thin:
+    spells in which a side of the book is thin or empty. Neither moves the front month.
+    BadInput: unknown setting, nothing to write, or too long a session.
     """
     if setting not in EDGE:
         raise BadInput(f"unknown setting {setting!r}; known: {', '.join(EDGE)}")
@@ -99,16 +110,76 @@ def write_files(
     days = _trading_days(first_day, sessions + 1)
     paths = []
     for number, (day, next_day) in enumerate(pairwise(days)):
+        recipe = Recipe(setting, seed, number, str(day), str(next_day), minutes, events_per_second, parent, thin)
         path = out / f"es-{day}.{setting}.synthetic.mbp-10.dbn.zst"
         beside = path.with_name(f".{path.name}.{os.getpid()}")
-        draws = np.random.PCG64([seed, number])
         with beside.open("wb") as raw:
-            n = _write_session(raw, _openings(day, next_day, minutes), draws, EDGE[setting], events_per_second)
+            n = _write_session(raw, recipe)
+        write_json(recipe_path(path), recipe.to_json())
         os.replace(beside, path)
         paths.append(path)
         if progress:
             progress(f"{path.name}: {n:,} records")
     return paths
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything a generated file was made with. number: of the session. day, next_day: this file's and the next."""
+
+    setting: str
+    seed: int
+    number: int
+    day: str
+    next_day: str
+    minutes: float
+    events_per_second: float
+    parent: bool
+    thin: bool
+
+    @property
+    def openings(self) -> list[_Opening]:
+        return _openings(date.fromisoformat(self.day), date.fromisoformat(self.next_day), self.minutes)
+
+    def draws(self, *purpose: int) -> np.random.PCG64:
+        return np.random.PCG64([self.seed, self.number, *purpose])
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def recipe_path(path: Path) -> Path:
+    """Where the recipe of a generated file lies."""
+    return path.with_name(path.name.removesuffix(".mbp-10.dbn.zst") + ".recipe.json")
+
+
+def read_recipe(path: Path) -> Recipe | None:
+    """The recipe beside a generated file; None where there is none."""
+    beside = recipe_path(path)
+    return Recipe(**read_json(beside)) if beside.is_file() else None
+
+
+def latent_path(recipe: Recipe) -> tuple[np.ndarray, np.ndarray]:
+    """(instants int64 [m] ns UTC, states int8 [m]): the latent pressure from each instant until the next."""
+    draws = recipe.draws()
+    market = _new_market(draws)
+    times, states = [np.zeros(0, np.int64)], [np.zeros(0, np.int8)]
+    for opening in recipe.openings:
+        market["ts"], market["latent_end"] = opening.start, 0
+        draws.random_raw(2 * _DEPTH)  # the opening book's
+        while market["ts"] < opening.end:
+            drawn = draws.random_raw(_BLOCK * _LANES).reshape(_BLOCK, _LANES)
+            at, state = np.zeros(_BLOCK, np.int64), np.zeros(_BLOCK, np.int8)
+            n = _latent_on(market, drawn, opening.end, recipe.events_per_second, at, state)
+            times.append(at[:n])
+            states.append(state[:n])
+    return np.concatenate(times), np.concatenate(states)
+
+
+def latent_at(recipe: Recipe, ts: np.ndarray) -> np.ndarray:
+    """int8 [n]: the latent pressure at instants int64 [n], ns UTC; 0 before the market opens."""
+    times, states = latent_path(recipe)
+    return np.append(np.int8(0), states)[np.searchsorted(times, ts, side="right")]
 
 
 @dataclass(frozen=True)
@@ -143,25 +214,39 @@ def _openings(day: date, next_day: date, minutes: float) -> list[_Opening]:
         b = min(b, a + left)
         if a < b:
             contract = roll.lead_contract(window.trade_date, _ES)
-            symbol = f"ES{roll.MONTH_CODES[contract.month - 1]}{contract.year % 10}"
-            out.append(_Opening(symbol, contract.code, a, b))
+            out.append(_Opening(roll.symbol_of(contract, _ES), contract.code, a, b))
             left -= b - a
     return out
 
 
-def _write_session(
-    raw: IO[bytes], openings: list[_Opening], draws: np.random.PCG64, edge: float, events_per_second: float
-) -> int:
+def _write_session(raw: IO[bytes], recipe: Recipe) -> int:
     """One file: metadata, then the records of every opening. Returns the number of records."""
-    written = 0
+    written, openings, draws = 0, recipe.openings, recipe.draws()
     market = _new_market(draws)
     with zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(raw, closefd=False) as file:
-        file.write(_metadata(openings))
-        for opening in openings:
-            for records in _session(market, opening, draws, edge, events_per_second):
+        file.write(_metadata([x for o in openings for x in (o, *_beside(o))] if recipe.parent else openings))
+        for number, opening in enumerate(openings):
+            blocks = _session(market, opening, draws, EDGE[recipe.setting], recipe.events_per_second)
+            if recipe.parent or recipe.thin:
+                back, spread = _beside(opening)
+                more = ParentFile(back.instrument_id, spread.instrument_id, recipe.parent, recipe.thin,
+                                  recipe.draws(1 + number), opening.start)  # fmt: skip
+                blocks = (more.add(block.view(MBP10_DTYPE)[:, 0]) for block in blocks)
+            for records in blocks:
                 file.write(records.data)
                 written += len(records)
     return written
+
+
+def _beside(opening: _Opening) -> tuple[_Opening, _Opening]:
+    """The next listed month, and the calendar spread to it, over the same time."""
+    front = roll.Contract.of_code(opening.instrument_id)
+    back = roll.next_listed(front, _ES)
+    symbols = [roll.symbol_of(c, _ES) for c in (front, back)]
+    return (
+        dataclasses.replace(opening, symbol=symbols[1], instrument_id=back.code),
+        dataclasses.replace(opening, symbol="-".join(symbols), instrument_id=_SPREAD_ID + front.code),
+    )
 
 
 @dataclass(frozen=True)
@@ -234,8 +319,9 @@ def _session(
     while market["n"]:
         yield out[: market["n"]]
         market["n"] = 0
-        drawn = draws.random_raw(_BLOCK * _LANES).reshape(_BLOCK, _LANES)
-        _trade_on(market, out, drawn, opening.end, edge, events_per_second)
+        while market["n"] == 0 and market["ts"] < opening.end:
+            drawn = draws.random_raw(_BLOCK * _LANES).reshape(_BLOCK, _LANES)
+            _trade_on(market, out, drawn, opening.end, edge, events_per_second)
 
 
 @njit(cache=True)
@@ -360,17 +446,14 @@ def _open_book(m, out, drawn):
 def _trade_on(m, out, drawn, end, edge, events_per_second):
     """One block of events, fewer where the session ends and none after. drawn: uint64 [_BLOCK, _LANES]."""
     for e in range(drawn.shape[0]):
-        gap = 1 + np.int64(4.0 * _SECOND / events_per_second * _high(drawn[e, 0]) * _low(drawn[e, 0]))  # bursts, mean 1
+        gap = _gap(drawn[e, 0], events_per_second)
         if m.ts + gap >= end:
             m.ts = end
             return
         m.ts += gap
         m.recv = max(m.recv, m.ts + 150_000 + np.int64(300_000.0 * _low(drawn[e, 1])))
         m.sequence += 1
-        if m.ts >= m.latent_end:
-            step = 1 if _high(drawn[e, 3]) < 0.5 else 2  # to either of the other two states
-            m.latent = (m.latent + 1 + step) % 3 - 1
-            m.latent_end = m.ts + 10 * _SECOND + np.int64(50.0 * _SECOND * _low(drawn[e, 3]))
+        _press(m, drawn[e, 3])
         what = _high(drawn[e, 1])
         moves = (_MOVE_RATE if m.touch[_ASK] - m.touch[_BID] == 1 else _NARROW_RATE) / events_per_second
         if what < moves:
@@ -380,6 +463,39 @@ def _trade_on(m, out, drawn, end, edge, events_per_second):
         else:
             _quote(m, drawn[e, 2], drawn[e, 3])
         _happen(m, out)
+
+
+@njit(cache=True)
+def _gap(word, events_per_second):
+    """ns from an event to the next: bursts, of mean 1 / events_per_second."""
+    return 1 + np.int64(4.0 * _SECOND / events_per_second * _high(word) * _low(word))
+
+
+@njit(cache=True)
+def _press(m, word):
+    """Let the latent pressure change when its time has come; True if it did."""
+    if m.ts < m.latent_end:
+        return False
+    step = 1 if _high(word) < 0.5 else 2  # to either of the other two states
+    m.latent = (m.latent + 1 + step) % 3 - 1
+    m.latent_end = m.ts + 10 * _SECOND + np.int64(50.0 * _SECOND * _low(word))
+    return True
+
+
+@njit(cache=True)
+def _latent_on(m, drawn, end, events_per_second, at, state):
+    """The times and the pressure of `_trade_on` without its book: changes into at and state, returns how many."""
+    n = 0
+    for e in range(drawn.shape[0]):
+        gap = _gap(drawn[e, 0], events_per_second)
+        if m.ts + gap >= end:
+            m.ts = end
+            break
+        m.ts += gap
+        if _press(m, drawn[e, 3]):
+            at[n], state[n] = m.ts, m.latent
+            n += 1
+    return n
 
 
 @njit(cache=True)
