@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parent
@@ -223,17 +224,21 @@ def launch(
     device = check_arguments(source_path(family), function, args)
     if not all(grid):
         return
-    import numpy as np
-
-    cupy = _cupy()
-    values = [
-        np.uint64(x.data_ptr()) if isinstance(x, torch.Tensor)
-        else np.uint64(0) if x is None
-        else np.float32(x) if isinstance(x, float)
-        else np.int64(x)
-        for x in args
-    ]  # fmt: skip
     kernel = _function(family, function, device.index)
-    stream = cupy.cuda.ExternalStream(torch.cuda.current_stream(device).cuda_stream, device.index)
-    with cupy.cuda.Device(device.index), stream:
-        kernel((*grid, 1, 1)[:3], (*block, 1, 1)[:3], tuple(values))
+    stream = _Stream(torch.cuda.current_stream(device).cuda_stream)
+    with torch.cuda.device(device):
+        kernel(grid, block, tuple(map(_value, args)), stream=stream)
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """What CuPy asks of a stream: torch's, without CuPy's own bookkeeping of a current one."""
+
+    ptr: int
+
+
+def _value(x: Argument) -> Any:
+    """An argument as CuPy passes it: an int is 64 bits wide, as a pointer is."""
+    if isinstance(x, torch.Tensor):
+        return x.data_ptr()
+    return np.float32(x) if isinstance(x, float) else x or 0

@@ -28,6 +28,7 @@ extern "C" __global__ void c51_project_atoms(const float* __restrict__ probs, co
     long long first = i / atoms * atoms;
     float low = v_min_at ? *v_min_at : v_min, high = v_max_at ? *v_max_at : v_max;
     float delta = (high - low) / (float)(atoms - 1), mass = 0.0f;
+#pragma unroll 4
     for (long long j = 0; j < atoms; ++j)
         mass = fmaf(probs[first + j],
                     triangle(positions[first + j], low, delta, (float)(atoms - 1), (float)(i - first)), mass);

@@ -6,7 +6,7 @@ import torch
 
 from kernels import build
 
-_THREADS = 32  # few accounts, a long walk each: spread them over the chip
+_BLOCK = (32, 8)  # accounts, lanes that load their steps
 
 
 def gae(
@@ -23,8 +23,8 @@ def gae(
     inputs = [x.contiguous() for x in (rewards, values, next_values, terminated, truncated)]
     advantages, returns = torch.empty_like(inputs[0]), torch.empty_like(inputs[0])
     scalars = (*build.scalar(gamma, rewards), *build.scalar(gamma * lam, rewards))
-    grid = (build.ceil_div(accounts, _THREADS),)
+    grid = (build.ceil_div(accounts, _BLOCK[0]),)
     build.launch(
-        "gae", "gae_backwards", grid, (_THREADS,), *inputs, *scalars, steps, accounts, advantages, returns
+        "gae", "gae_backwards", grid, _BLOCK, *inputs, *scalars, steps, accounts, advantages, returns
     )  # fmt: skip
     return advantages, returns

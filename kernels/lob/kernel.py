@@ -7,7 +7,7 @@ import torch
 from kernels import build
 from kernels.lob.reference import Fill, Memory
 
-_THREADS = 64
+_THREADS = 128
 
 
 def fill(
@@ -18,13 +18,13 @@ def fill(
     force: torch.Tensor,
     absent: int,
 ) -> Fill:
-    """One thread an account."""
+    """What one order an account took."""
     accounts, levels = px.shape
     inputs = [x.contiguous() for x in (side.to(torch.int64), lots, px, avail, force)]
     filled, tick_lots, consumed, rest = (torch.empty_like(inputs[1]) for _ in range(4))
     per_level = torch.empty(accounts, levels, dtype=torch.int64, device=px.device)
     outputs = (filled, tick_lots, per_level, consumed, rest)
-    grid = (build.ceil_div(accounts, _THREADS),)
+    grid = (build.ceil_div(accounts * levels, _THREADS),)
     build.launch("lob", "lob_fill", grid, (_THREADS,), *inputs, absent, accounts, levels, *outputs)
     return Fill(*outputs)
 

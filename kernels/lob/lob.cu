@@ -1,6 +1,7 @@
 // Market orders against displayed levels, in integers: ticks int32, lots int32 or int64, sums int64.
 
-// One thread an account: from the touch downwards until the order or the book is exhausted.
+// One thread a (account, level): it walks from the touch to its level and writes what the order takes there; the
+// thread of the deepest level has then seen the whole side and writes the sums.
 extern "C" __global__ void lob_fill(const long long* __restrict__ side, const long long* __restrict__ lots,
                                     const int* __restrict__ px, const int* __restrict__ avail,
                                     const bool* __restrict__ force, long long absent, long long accounts,
@@ -8,22 +9,23 @@ extern "C" __global__ void lob_fill(const long long* __restrict__ side, const lo
                                     long long* __restrict__ tick_lots, long long* __restrict__ per_level,
                                     long long* __restrict__ levels_consumed, long long* __restrict__ forced_rest)
 {
-    long long account = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (account >= accounts) return;
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= accounts * levels) return;
+    long long account = i / levels, first = account * levels, own = i - first;
     long long wanted = side[account] != 0 && lots[account] > 0 ? lots[account] : 0;
-    long long above = 0, taken = 0, cost = 0, deepest = 0, deepest_px = 0, reached = 0;
-    for (long long l = 0; l < levels; ++l) {
-        long long at = account * levels + l, price = px[at];
-        long long held = price != absent ? avail[at] : 0;
+    long long above = 0, taken = 0, cost = 0, deepest = 0, deepest_px = 0, reached = 0, got = 0;
+    for (long long l = 0; l <= own; ++l) {
+        long long price = px[first + l], held = price != absent ? avail[first + l] : 0;
         long long left = wanted > above ? wanted - above : 0;
-        long long got = held < left ? held : left;
+        got = held < left ? held : left;
         above += held;
         taken += got;
         cost += got * price;
         if (price != absent) deepest = l + 1, deepest_px = price;
         if (got > 0) reached = l + 1;
-        per_level[at] = got;
     }
+    per_level[i] = got;
+    if (own != levels - 1) return;
     long long rest = force[account] && deepest > 0 ? wanted - taken : 0;
     filled[account] = taken + rest;
     tick_lots[account] = cost + rest * deepest_px;

@@ -13,7 +13,7 @@ extern "C" __global__ void reduce_parts(const float* __restrict__ x, long long r
     long long row = blockIdx.y * part_rows, end = row + part_rows < rows ? row + part_rows : rows;
     float sum = 0.0f;
     if (column < columns)
-#pragma unroll 4
+#pragma unroll 8
         for (row += lane; row < end; row += LANES) sum += x[row * columns + column];
     sums[lane][threadIdx.x] = sum;
     for (int half = LANES / 2; half > 0; half /= 2) {

@@ -6,7 +6,8 @@ import torch
 
 from kernels import build
 
-_THREADS = 32  # a draw or a claim is a chain of dependent reads: spread them over the chip
+_THREADS = 32  # a draw is a chain of dependent reads: spread them over the chip
+_CLAIM_THREADS = 128  # that look through the lower rows of one
 _DEPTH = 11  # levels one block rebuilds: 1,024 nodes on the lowest it writes
 
 
@@ -32,10 +33,8 @@ def sample(tree: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
 
 def update(tree: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> None:
     """Set leaves, the lowest batch row winning a duplicate index, then rebuild."""
-    rows = indices.numel()
-    grid = (build.ceil_div(rows, _THREADS),)
-    args = (tree, indices.contiguous(), values.contiguous(), tree.numel() // 2, rows)
-    build.launch("sumtree", "sumtree_set_leaves", grid, (_THREADS,), *args)
+    args = (tree, indices.contiguous(), values.contiguous(), tree.numel() // 2)
+    build.launch("sumtree", "sumtree_set_leaves", (indices.numel(),), (_CLAIM_THREADS,), *args)
     rebuild(tree)
 
 

@@ -38,25 +38,23 @@ extern "C" __global__ void sumtree_sample(const float* __restrict__ tree, const 
     mass = fminf(mass, nextafterf(total, 0.0f));
     long long node = 1;
     while (node < capacity) {
-        float left = tree[2 * node];
-        bool right = mass >= left && tree[2 * node + 1] > 0.0f;
+        float left = tree[2 * node], other = tree[2 * node + 1];
+        bool right = mass >= left && other > 0.0f;
         if (right) mass -= left;
         node = 2 * node + right;
     }
     leaf[s] = total > 0.0f ? node - capacity : -1;
 }
 
-// One thread a batch row: it writes its leaf unless a lower row names the same one. rows^2 / 2 compares, no scratch.
+// One block a batch row: it writes its leaf unless a lower row names the same one. rows^2 / 2 compares, no scratch.
 extern "C" __global__ void sumtree_set_leaves(float* __restrict__ tree, const long long* __restrict__ indices,
-                                              const float* __restrict__ values, long long capacity, long long rows)
+                                              const float* __restrict__ values, long long capacity)
 {
-    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= rows) return;
-    long long mine = indices[row];
-    bool taken = false;
-#pragma unroll 8
-    for (long long lower = 0; lower < row; ++lower) taken |= indices[lower] == mine;
-    if (!taken) tree[capacity + mine] = values[row];
+    long long row = blockIdx.x, mine = indices[row];
+    int taken = 0;
+#pragma unroll 4
+    for (long long lower = threadIdx.x; lower < row; lower += blockDim.x) taken |= indices[lower] == mine;
+    if (!__syncthreads_or(taken) && threadIdx.x == 0) tree[capacity + mine] = values[row];
 }
 
 extern "C" __global__ void sumtree_probabilities(const float* __restrict__ tree,

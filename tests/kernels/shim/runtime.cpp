@@ -27,7 +27,10 @@ struct Word { Access writer, reader, other_reader; };  // the last plain or atom
 
 struct Buffer { char* base; int64_t bytes; int64_t item; const char* name; std::vector<Word> words; };
 
-struct Block { uint3 index; int live = 0, waiting = 0, epoch = 0, line = 0; std::vector<char> shared; Buffer marks; };
+struct Block {
+    uint3 index; int live = 0, waiting = 0, epoch = 0, line = 0; bool votes[2] = {};
+    std::vector<char> shared; Buffer marks;
+};
 
 enum State { READY, WAITING, DONE };
 
@@ -178,6 +181,7 @@ bool release(Block* block)
     if (!block->waiting || block->waiting < block->live) return false;
     block->waiting = 0;
     ++block->epoch;
+    block->votes[block->epoch & 1] = false;  // of two barriers ago: everybody has read it
     return true;
 }
 
@@ -259,7 +263,7 @@ uint3 shim_grid_dim() { return grid_dim; }
 void shim_atomic(void* word, int bytes) { access(word, bytes, true, true); }
 void shim_switch() { if (seed > 1) leave(); }
 
-void shim_barrier(int line)
+int shim_barrier(int line, int vote)
 {
     Block* block = current->block;
     if (block->waiting && block->line != line) {
@@ -267,9 +271,11 @@ void shim_barrier(int line)
         stop();
     }
     block->line = line;
+    block->votes[block->epoch & 1] |= vote;
     ++block->waiting;
     current->state = WAITING;
     leave();
+    return block->votes[~block->epoch & 1];
 }
 
 // Run a launch; 0, or 1 with what was found in `text`.

@@ -13,7 +13,7 @@ uint3 shim_thread();
 uint3 shim_block();
 uint3 shim_block_dim();
 uint3 shim_grid_dim();
-void shim_barrier(int line);
+int shim_barrier(int line, int vote);
 void shim_switch();
 void shim_atomic(void* word, int bytes);
 }
@@ -25,7 +25,8 @@ void shim_atomic(void* word, int bytes);
 #define blockIdx (shim_block())
 #define blockDim (shim_block_dim())
 #define gridDim (shim_grid_dim())
-#define __syncthreads() shim_barrier(__LINE__)
+#define __syncthreads() shim_barrier(__LINE__, 0)
+#define __syncthreads_or(vote) shim_barrier(__LINE__, (vote) != 0)
 #define __threadfence() shim_switch()  // orders this thread's writes; holds nobody up
 
 #define SHIM_UNSEEN __attribute__((no_sanitize("thread"), noinline))
