@@ -221,6 +221,8 @@ def inverse_cdf(p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
 
     p [R, A] sums to 1 up to rounding, 0 where an action is illegal; u [R] in [0, 1).
     """
-    reached = (p.cumsum(dim=1) > u[:, None]) & (p > 0)
+    below = torch.tril(torch.ones(p.shape[1], p.shape[1], dtype=p.dtype, device=p.device))
+    cumulative = (p[:, None, :] * below).sum(-1)  # a float cumsum on CUDA is not reproducible
+    reached = (cumulative > u[:, None]) & (p > 0)
     last = p.shape[1] - 1 - (p.flip(1) > 0).to(torch.int64).argmax(dim=1)
     return torch.where(reached.any(dim=1), reached.to(torch.int64).argmax(dim=1), last)
