@@ -40,6 +40,7 @@ from kernels.gather import kernel as gather_kernel
 from kernels.gather import reference as gather
 from kernels.lob import kernel as lob_kernel
 from kernels.lob import reference as lob
+from kernels.pack import op as pack
 from kernels.philox import kernel as philox_kernel
 from kernels.philox import reference as philox
 from kernels.policy import kernel as policy_kernel
@@ -98,6 +99,18 @@ def rows() -> list[Row]:
     found += _digest_rows()
     draws = torch.arange(1024, device="cuda")
     words = (draws, 32, 7, 2, (3, 4))
+    leaves = [torch.randn((), device="cuda") for _ in range(712)]
+    packed = pack.Pack(leaves)
+    found.append(
+        Row(
+            "pack 712 leaves",
+            lambda *_: packed.run(),
+            lambda *x: pack.reference.pack(x),
+            (*leaves,),
+            712 * 28,
+            compiled=False,
+        )
+    )
     return [*found, Row("philox 1024 x 32", philox_kernel.words, philox.words, words, 1024 * 33 * 8)]
 
 
@@ -385,7 +398,10 @@ def main() -> None:
             report["sanitizer"] = dict(zip(TOOLS, pool.map(sanitize, TOOLS, logs)))
         print(json.dumps(report["sanitizer"], indent=1))
     if "speed" in parts:
-        report["speed"] = [measure(row, report["copy_bytes_per_s"], not args.quick) for row in rows()]
+        report["speed"] = []
+        for row in rows():
+            report["speed"].append(measure(row, report["copy_bytes_per_s"], not args.quick))
+            print({key: round(x, 2) if isinstance(x, float) else x for key, x in report["speed"][-1].items()})
         text = table(report["speed"])
         (args.out / "report.md").write_text(text, encoding="utf-8")
         print(text)

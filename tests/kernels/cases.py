@@ -16,6 +16,7 @@ from kernels.digest import op as digest
 from kernels.gae import op as gae
 from kernels.gather import op as gather
 from kernels.lob import op as lob
+from kernels.pack import op as pack
 from kernels.philox import op as philox
 from kernels.policy import op as policy
 from kernels.reduce import op as reduce
@@ -110,7 +111,7 @@ class one_step_scan:
 class advantages:
     def inputs(g):
         return {
-            "rollout": torch.randn(3, 20, 35, generator=g), "flags": torch.rand(2, 20, 35, generator=g) < 0.2,
+            "rollout": torch.randn(3, 70, 35, generator=g), "flags": torch.rand(2, 70, 35, generator=g) < 0.2,
             "gamma": torch.tensor(0.99), "lam": torch.tensor(0.95),
         }  # fmt: skip
 
@@ -245,3 +246,15 @@ class row_sums:
 
     def call(x):
         return tuple(reduce.sum_rows(rows) for rows in x.values())
+
+
+@case("pack_numbers", captured=False)
+class packed_numbers:
+    def inputs(g):
+        x = torch.randn(150, generator=g)
+        exact = torch.tensor([2**53 - 1, -7])
+        parts = {"f32": x, "f64": x[:5].double() * 1e-300, "i32": (x[:4] * 1e6).int(), "i64": exact}
+        return {**parts, "i8": (x[:9] * 30).to(torch.int8), "u8": exact.to(torch.uint8), "flag": x[:6] > 0}
+
+    def call(x):
+        return (pack.Pack(list(x.values())).run(),)

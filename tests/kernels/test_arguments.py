@@ -7,6 +7,7 @@ from kernels.c51 import op as c51
 from kernels.gae import op as gae
 from kernels.gather import op as gather
 from kernels.lob import op as lob
+from kernels.pack import op as pack
 from kernels.policy import op as policy
 from kernels.reduce import op as reduce
 from kernels.scan import op as scan
@@ -50,6 +51,8 @@ WRONG = {
     "legal as floats": ("legal", lambda: policy.sample(F, F, I64, 0.1)),
     "a draw too few": ("draws", lambda: policy.sample(F, FLAG, I64[:1], 0.1)),
     "a floor a row": ("floor", lambda: policy.sample(F, FLAG, I64, torch.zeros(2))),
+    "a number in half": ("sources\\[1\\]", lambda: pack.Pack([F, F.half()])),
+    "numbers a column": ("sources\\[0\\]", lambda: pack.Pack([F[:, 0]])),
     "a sum of flags": ("x", lambda: reduce.sum_rows(FLAG)),
     "a fill of other levels": ("per_level", lambda: lob.take(lob.new_memory(2, 3), torch.zeros(2, 4).long())),
 }
