@@ -92,10 +92,10 @@ def read_levels(words, i, tick, last, new):
     wrong, touched = NO_ERROR, np.int64(0)
     for k in range(LEVELS):
         at = 6 + 4 * k
-        same = True
+        moved = np.int64(0)
         for w in range(4):
-            same &= words[i, at + w] == last[k, w]
-        if same:
+            moved |= words[i, at + w] ^ last[k, w]
+        if moved == 0:
             continue
         touched |= 1 << k
         for w in range(4):

@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numba import njit
 
 from foxhunt_assets.contracts.tables import ABSENT_PX, LEVELS, NO_SEGMENT
@@ -44,11 +45,11 @@ MAX_WINDOWS = 8_192  # trading windows of a file: 30 years
 
 # rows of `windows`: trading windows in order of time; LEAD: code of the lead contract, -1 for any
 W_OPEN, W_CLOSE, W_SHUT, W_LEAD = range(4)
-# columns of `slots`: what the event under way has brought, first and last event that counted, contract code
-BOUGHT, SOLD, TRADES, LOTS, TRADED_AT, FIRST, LAST, CODE = range(8)
+# columns of `slots`: what the event under way has brought, first and last event that counted, contract code, id
+BOUGHT, SOLD, TRADES, LOTS, TRADED_AT, FIRST, LAST, CODE, ID = range(9)
 # rows of `wide`, `narrow`, `octets` and `levels`: the columns of the output
-WIDE = ("ts_event", "ts_recv", "ts", "source_row", "slot")
-NARROW = ("buy_lots", "sell_lots", "n_trades", "n_events", "low_bid_px", "high_ask_px", "segment")
+WIDE = ("ts_event", "ts_recv", "ts", "source_row")
+NARROW = ("buy_lots", "sell_lots", "n_trades", "n_events", "low_bid_px", "high_ask_px", "segment", "instrument_id")
 OCTETS = ("action", "side", "flags", "depth")
 PLANES = ("bid_px", "ask_px", "bid_sz", "ask_sz", "bid_ct", "ask_ct", "ofi")
 OFI = 6
@@ -82,7 +83,7 @@ CLOCK = np.dtype(
         ("counts", np.int64, (SNAPSHOT_COUNT + 1,)),
         ("books", np.int32, (MAX_SLOTS, 3, 2, LEVELS)),  # the latest book of each instrument; of all of them in MBP-10
         ("words", np.int64, (LEVELS, 4)),  # what that one was made of: see book.read_levels
-        ("slots", np.int64, (MAX_SLOTS, 8)),
+        ("slots", np.int64, (MAX_SLOTS, 9)),
         ("windows", np.int64, (4, MAX_WINDOWS)),
         ("wide", np.int64, (len(WIDE), BATCH)),
         ("narrow", np.int32, (len(NARROW), BATCH)),
@@ -106,8 +107,8 @@ class Record(NamedTuple):
     depth: np.int64
 
 
-def new_clock(codes: list[int], grid: int) -> np.ndarray:
-    """A clock that has seen nothing, CLOCK [1]. codes: contract code of each kept instrument. grid: ns."""
+def new_clock(codes: list[int], ids: list[int], grid: int) -> np.ndarray:
+    """A clock that has seen nothing, CLOCK [1]. codes, ids: contract code and id of each instrument. grid: ns."""
     clock = np.zeros(1, CLOCK)
     c = clock[0]
     c["grid"] = grid
@@ -118,7 +119,24 @@ def new_clock(codes: list[int], grid: int) -> np.ndarray:
     c["book"][PX] = ABSENT_PX
     c["slots"][:, [FIRST, LAST]] = -1
     c["slots"][: len(codes), CODE] = codes
+    c["slots"][: len(ids), ID] = ids
     return clock
+
+
+def rows_of(clock: np.ndarray, schema: pa.Schema) -> pa.RecordBatch:
+    """The output as a batch of BATCH rows that shares its memory; only the first n_out hold anything."""
+    c = clock[0]
+    column: dict[str, np.ndarray] = {}
+    for names, arrays in ((WIDE, "wide"), (NARROW, "narrow"), (OCTETS, "octets"), (PLANES, "levels")):
+        column |= zip(names, c[arrays], strict=True)
+    return pa.RecordBatch.from_arrays([_array(f.type, column[f.name]) for f in schema], schema=schema)
+
+
+def _array(kind: pa.DataType, values: np.ndarray) -> pa.Array:
+    if pa.types.is_fixed_size_list(kind):
+        inner = pa.Array.from_buffers(kind.value_type, values.size, [None, pa.py_buffer(values)])
+        return pa.FixedSizeListArray.from_arrays(inner, type=kind)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def rows_per_event(grid: int) -> int:
@@ -157,12 +175,10 @@ def emit(c, ts):
         c.low_bid = c.book[PX, BID, 0]
         c.high_ask = c.book[PX, ASK, 0]
     segment = c.segment if c.window >= 0 else NO_SEGMENT
-    for i, x in enumerate((c.ts_event, c.ts_recv, ts, c.source_row, c.slot)):
-        c.wide[i, n] = x
-    for i, x in enumerate((c.buy, c.sell, c.trades, c.events, c.low_bid, c.high_ask, segment)):
-        c.narrow[i, n] = x
-    for i, x in enumerate((c.action, c.side, c.flags, c.depth)):
-        c.octets[i, n] = x
+    c.wide[0, n], c.wide[1, n], c.wide[2, n], c.wide[3, n] = c.ts_event, c.ts_recv, ts, c.source_row
+    c.narrow[0, n], c.narrow[1, n], c.narrow[2, n], c.narrow[3, n] = c.buy, c.sell, c.trades, c.events
+    c.narrow[4, n], c.narrow[5, n], c.narrow[6, n], c.narrow[7, n] = c.low_bid, c.high_ask, segment, c.slots[c.slot, ID]
+    c.octets[0, n], c.octets[1, n], c.octets[2, n], c.octets[3, n] = c.action, c.side, c.flags, c.depth
     for plane in range(3):  # plane by plane: ten neighbours are one vector copy
         for side in range(2):
             for k in range(LEVELS):

@@ -223,7 +223,9 @@ class Decoder:
         if slots > grid.MAX_SLOTS:
             raise BadInput(f"{path}: {slots} outrights, more than {grid.MAX_SLOTS}; download fewer symbols a file")
         self.routes = _routes(header, selection)
-        self.clock = grid.new_clock([s.code for s in selection.slots], grid_ns)
+        self.clock = grid.new_clock(
+            [s.code for s in selection.slots], [s.instrument_id for s in selection.slots], grid_ns
+        )
         self.orders = book.new_orders() if header.schema == "mbo" else None
         self._room = BATCH - grid.rows_per_event(grid_ns) - 2
 

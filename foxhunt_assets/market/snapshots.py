@@ -149,11 +149,12 @@ def _write_all(
 ) -> pa.Table:
     """Drive the pass: each time it has rows they go to the file. Returns the segment table."""
     found: list[np.ndarray] = []
+    output = grid.rows_of(decoder.clock, schema)
 
     def drain(ready: Iterator[None]) -> None:
         for _ in ready:
             found.append(decoder.state["segments"][: int(decoder.state["n_segments_out"])].copy())
-            writer.write_batch(_batch(decoder, schema))
+            writer.write_batch(output.slice(0, int(decoder.state["n_out"])))
 
     for records in reader.batches():
         drain(decoder.feed(records))
@@ -175,27 +176,6 @@ def _write_all(
     ]
     want = arrow_schema(SEGMENTS)
     return pa.Table.from_arrays([pa.array(list(c), f.type) for c, f in zip(columns, want, strict=True)], schema=want)
-
-
-def _batch(decoder: Decoder, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of the output buffers as a batch that shares their memory: write it before the pass goes on."""
-    clock, n = decoder.state, int(decoder.state["n_out"])
-    column = {
-        **dict(zip(grid.WIDE, clock["wide"], strict=True)),
-        **dict(zip(grid.NARROW, clock["narrow"], strict=True)),
-        **dict(zip(grid.OCTETS, clock["octets"], strict=True)),
-        **dict(zip(grid.PLANES, clock["levels"], strict=True)),
-    }
-    ids = np.array([s.instrument_id for s in decoder.selection.slots], np.uint32)
-    column["instrument_id"] = ids[column.pop("slot")[:n]]
-    return pa.RecordBatch.from_arrays([_array(field.type, column[field.name][:n]) for field in schema], schema=schema)
-
-
-def _array(kind: pa.DataType, values: np.ndarray) -> pa.Array:
-    if pa.types.is_fixed_size_list(kind):
-        inner = pa.Array.from_buffers(kind.value_type, values.size, [None, pa.py_buffer(values)])
-        return pa.FixedSizeListArray.from_arrays(inner, type=kind)
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def _header_facts(path: Path, header: Header) -> dict[str, Any]:
