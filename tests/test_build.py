@@ -16,7 +16,7 @@ from foxhunt_assets.build import build
 from foxhunt_assets.checks import RULES
 from foxhunt_assets.partitions import partitions
 from foxhunt_assets.settings import DataSettings, Settings
-from foxhunt_assets.trainer.run_spec import code_hash
+from foxhunt_assets.trainer.run_spec import EVALUATION_PACKAGES, code_hash
 from tests.assets.fakes import tiny_settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -77,8 +77,10 @@ def test_every_asset_says_what_it_is(defs):
 
 def test_trained_assets_carry_the_trainer_s_code_version(defs):
     assets = specs(defs)
-    for name in ("checkpoint", "diag", "train_trades", "eval_diag", "eval_summary", "trades", "determinism_verdict"):
+    for name in ("checkpoint", "diag", "train_trades"):
         assert assets[name].code_version == code_hash(), name
+    for name in ("eval_diag", "eval_summary", "trades"):
+        assert assets[name].code_version == code_hash(EVALUATION_PACKAGES), name
     assert assets["es_snapshots"].code_version != code_hash()
 
 

@@ -19,7 +19,7 @@ from foxhunt_assets.determinism.twin import arm_folders, run_twin
 from foxhunt_assets.partitions import Partitions
 from foxhunt_assets.resources import GPU_POOL, World, step
 from foxhunt_assets.trainer.config import TrainerConfig, from_profile
-from foxhunt_assets.trainer.run_spec import RunSpec, code_hash
+from foxhunt_assets.trainer.run_spec import EVALUATION_PACKAGES, RunSpec, code_hash
 
 GROUP = "determinism"
 VERDICT_FILE = "verdict.json"
@@ -39,7 +39,7 @@ def determinism_assets(parts: Partitions) -> list[dg.AssetsDefinition]:
         group_name=GROUP,
         kinds={"json"},
         pool=GPU_POOL,
-        code_version=code_hash(),
+        code_version=code_hash(EVALUATION_PACKAGES),
         description="Whether two runs of one seed, in two fresh processes, agree on every bit the contract names; "
         "a PASS says what it covered.",
     )

@@ -22,7 +22,7 @@ from foxhunt_assets.evaluation import report
 from foxhunt_assets.evaluation.summary import track_record
 from foxhunt_assets.partitions import Partitions, split_run_key
 from foxhunt_assets.resources import GPU_POOL, TrainerLauncher, World, partition_of, step
-from foxhunt_assets.trainer.run_spec import RunSpec
+from foxhunt_assets.trainer.run_spec import EVALUATION_PACKAGES, RunSpec
 
 GROUP = "evaluation"
 ARTEFACTS = {"eval_diag": "eval_diag.jsonl", "eval_summary": "eval_summary.json", "trades": "trades.parquet"}
@@ -45,7 +45,9 @@ def evaluation_assets(parts: Partitions) -> list[dg.AssetsDefinition]:
 
     @dg.multi_asset(
         name="evaluate",
-        specs=run_specs(parts, GROUP, deps, descriptions, kinds, {"trades": column_schema(TRADES)}),
+        specs=run_specs(
+            parts, GROUP, deps, descriptions, kinds, {"trades": column_schema(TRADES)}, EVALUATION_PACKAGES
+        ),
         pool=GPU_POOL,
     )
     def evaluate(

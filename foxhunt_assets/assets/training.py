@@ -23,7 +23,7 @@ from foxhunt_assets.errors import ContractBroken
 from foxhunt_assets.partitions import Partitions, split_run_key
 from foxhunt_assets.resources import GPU_POOL, TrainerLauncher, World, partition_of, step
 from foxhunt_assets.trainer.config import TrainerConfig
-from foxhunt_assets.trainer.run_spec import RunSpec, code_hash
+from foxhunt_assets.trainer.run_spec import CODE_PACKAGES, RunSpec, code_hash
 
 GROUP = "training"
 FOLD_INPUTS = ("fold_spec", "frd_labels", "feature_norm")
@@ -64,12 +64,16 @@ def run_specs(
     descriptions: dict[str, str],
     kinds: dict[str, set[str]],
     schemas: dict[str, dict[str, Any]],
+    packages: tuple[str, ...] = CODE_PACKAGES,
 ) -> list[dg.AssetSpec]:
-    """Specs of one op's outputs. skippable: else Dagster materialises outputs that the op never yielded."""
+    """Specs of one op's outputs. packages: what their code_version covers.
+
+    skippable: else Dagster materialises outputs that the op never yielded.
+    """
     return [
         dg.AssetSpec(
             name, deps=list(deps), partitions_def=parts.runs, group_name=group, kinds=kinds[name], skippable=True,
-            description=text, metadata=schemas.get(name, {}), code_version=code_hash(),
+            description=text, metadata=schemas.get(name, {}), code_version=code_hash(packages),
         )
         for name, text in descriptions.items()
     ]  # fmt: skip
