@@ -79,7 +79,7 @@ def make_verdict(instance: dg.DagsterInstance, world: World, fold: str) -> dg.Ma
     folders = arm_folders(world.layout, key)
     verdict = run_twin([_commands(train, evaluate, arm) for arm in folders], folders, ARM_TIMEOUT_S)
     covers = {
-        "code": code_hash(), "config": config.hash, "inputs": train.inputs, "device": world.device, "fold": fold,
+        "code": code_hash(EVALUATION_PACKAGES), "config": config.hash, "inputs": train.inputs, "device": world.device, "fold": fold,
         "seed": seed,
     }  # fmt: skip
     folder = world.verdicts / "determinism" / key
@@ -88,7 +88,7 @@ def make_verdict(instance: dg.DagsterInstance, world: World, fold: str) -> dg.Ma
         lambda out: _write(out, verdict, covers),
         lambda out: None,  # a verdict of any kind is a result; the check same_bits judges it
         world.layout.quarantine,
-        {"asset": "determinism_verdict", "inputs": train.inputs, "code": code_hash()},
+        {"asset": "determinism_verdict", "inputs": train.inputs, "code": code_hash(EVALUATION_PACKAGES)},
         replace=True,
     )
     return dg.MaterializeResult(
