@@ -79,8 +79,8 @@ def make_verdict(instance: dg.DagsterInstance, world: World, fold: str) -> dg.Ma
     folders = arm_folders(world.layout, key)
     verdict = run_twin([_commands(train, evaluate, arm) for arm in folders], folders, ARM_TIMEOUT_S)
     covers = {
-        "code": code_hash(EVALUATION_PACKAGES), "config": config.hash, "inputs": train.inputs, "device": world.device, "fold": fold,
-        "seed": seed,
+        "code": code_hash(EVALUATION_PACKAGES), "config": config.hash, "inputs": train.inputs,
+        "device": world.device, "fold": fold, "seed": seed,
     }  # fmt: skip
     folder = world.verdicts / "determinism" / key
     storage.build_folder(
