@@ -126,7 +126,7 @@ def hawkes(
     total = n_trades.to(torch.float64)
     for doubling in range(HAWKES_DOUBLINGS):
         w = 2**doubling
-        total = total + decay * _before(total, w)
+        total[w:] += decay[w:] * total[:-w]
         decay = decay * _before(decay, w)
     return mu + alpha * total
 
