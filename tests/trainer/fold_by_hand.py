@@ -39,9 +39,13 @@ def write_snapshots(folder: Path, rows: int, session: int, seed: int) -> None:
     bid = 20_000 + rng.integers(-1, 2, rows).cumsum()
     spread = 1 + (rng.random(rows) < 0.1)
     size = rng.integers(3, 60, (rows, 2 * LEVELS))
+    still = np.arange(9, rows, 10)  # rows whose book is that of the row before
+    for book in (bid, spread, size):
+        book[still] = book[still - 1]
+    lag = np.random.default_rng([seed, session, 1]).integers(100_000, 2_000_000, rows)
     level = np.arange(LEVELS)
     columns = {
-        "ts_event": ts - 1_000_000, "ts_recv": ts - 700_000, "ts": ts, "source_row": np.arange(rows),
+        "ts_event": ts - 700_000 - lag, "ts_recv": ts - 700_000, "ts": ts, "source_row": np.arange(rows),
         "instrument_id": np.full(rows, 17), "bid_px": bid[:, None] - level, "ask_px": (bid + spread)[:, None] + level,
         "bid_sz": size[:, :LEVELS], "ask_sz": size[:, LEVELS:], "bid_ct": size[:, :LEVELS] // 3 + 1,
         "ask_ct": size[:, LEVELS:] // 3 + 1, "action": np.full(rows, ord("M")), "side": np.full(rows, ord("B")),
