@@ -17,7 +17,7 @@ from foxhunt_assets.assets.metadata import column_schema, folder_metadata
 from foxhunt_assets.assets.versions import json_sha256, table_sha256
 from foxhunt_assets.contracts.tables import ABSENT_PX, SNAPSHOTS
 from foxhunt_assets.errors import BadInput, FoxhuntError
-from foxhunt_assets.market import folds, snapshots, tape
+from foxhunt_assets.market import folds, snapshots, synthetic, tape
 from foxhunt_assets.partitions import Partitions, known_files
 from foxhunt_assets.resources import World, partition_of, step
 from foxhunt_assets.trainer.run_spec import code_hash
@@ -119,7 +119,8 @@ def _decode(context: dg.AssetExecutionContext, world: World, path: Path, out: Pa
         path, out, world.facts, grid_ms=data.row_ms, instrument_mode=data.instrument_mode,
         progress=lambda share: print(f"{path.name}: {share:.0%} read", flush=True),
     )  # fmt: skip
-    storage.write_json(out / REPORT_FILE, report)
+    recipe = synthetic.read_recipe(path)
+    storage.write_json(out / REPORT_FILE, report | ({"recipe": recipe.to_json()} if recipe else {}))
 
 
 def _stands(folder: Path, identity: dict[str, Any]) -> bool:

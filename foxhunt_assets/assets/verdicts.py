@@ -6,19 +6,23 @@ from typing import Any
 
 import dagster as dg
 import pyarrow.parquet as pq
+import torch
 
-from foxhunt_assets import gates, storage
+from foxhunt_assets import audits, gates, storage
+from foxhunt_assets.assets.market import REPORT_FILE as DECODE_FILE
 from foxhunt_assets.assets.metadata import folder_metadata
 from foxhunt_assets.assets.versions import json_sha256
 from foxhunt_assets.contracts.diag import flatten
 from foxhunt_assets.errors import BadInput, FoxhuntError
 from foxhunt_assets.evaluation import report, surrogate, verdicts
+from foxhunt_assets.evaluation.oracle import OracleResult, oracle
 from foxhunt_assets.evaluation.summary import track_record
+from foxhunt_assets.market import synthetic
 from foxhunt_assets.partitions import Partitions, split_run_key
 from foxhunt_assets.resources import World, partition_of, step
 from foxhunt_assets.simulator.walk import session_end_rows
 from foxhunt_assets.trainer.config import TrainerConfig
-from foxhunt_assets.trainer.tape import load_tape
+from foxhunt_assets.trainer.tape import Tape, load_tape
 
 GROUP = "verdicts"
 VERDICT_FILE, QUALITY_FILE, REPORT_FILE = "verdict.json", "policy_quality.json", "report.md"
@@ -98,20 +102,49 @@ def surrogates(
     world: World, eval_dir: Path, summary: Mapping[str, Any]
 ) -> tuple[surrogate.SurrogateResult, surrogate.SurrogateResult]:
     """(permutation test, matched-marginal test) of the actions an evaluation recorded, on the market it walked."""
-    written = storage.read_json(eval_dir / "config.json")
-    config = TrainerConfig.from_json({k: v for k, v in written.items() if k not in ("seed", "fold")})
-    fold_dir = world.layout.fold(summary["fold"])
-    tape = load_tape(fold_dir, _Folders(world), config, "cpu")
-    ends = session_end_rows(tape.market.rows, [(s.row_end, s.ended_by) for s in tape.spec.segments])
-    make = surrogate.simulators_of(
-        config.env, tape.market, tape.spec.test, ends, summary["accounts"], summary["n_steps"], config.model.window
-    )
+    make, _ = walk_again(world, eval_dir, summary)
     actions = surrogate.recorded_actions(pq.read_table(eval_dir / "equity.parquet"))
     seed = int(summary["seed"])
     return (
         surrogate.permutation_test(actions, make, surrogate.MIN_PERMUTATIONS, seed),
         surrogate.matched_marginal_test(actions, make, surrogate.MIN_ROLLOUTS, seed),
     )
+
+
+def walk_again(world: World, eval_dir: Path, summary: Mapping[str, Any]) -> tuple[surrogate.MakeSimulator, Tape]:
+    """(simulators of an evaluation's own environment and walk, its tape)."""
+    written = storage.read_json(eval_dir / "config.json")
+    config = TrainerConfig.from_json({k: v for k, v in written.items() if k not in ("seed", "fold")})
+    tape = load_tape(world.layout.fold(summary["fold"]), _Folders(world), config, "cpu")
+    ends = session_end_rows(tape.market.rows, [(s.row_end, s.ended_by) for s in tape.spec.segments])
+    accounts, n_steps = summary["accounts"], summary["n_steps"]
+    return surrogate.simulators_of(
+        config.env, tape.market, tape.spec.test, ends, accounts, n_steps, config.model.window
+    ), tape
+
+
+def oracle_of(world: World, eval_dir: Path, summary: Mapping[str, Any]) -> OracleResult | None:
+    """What the oracle earns on the walk of an evaluation; None where no drift can be known: a real market, a
+    martingale, or generated files without their recipes."""
+    spec = audits.read_fold(world.layout.fold(summary["fold"]) / "spec")
+    recipes = [_recipe(world.layout.snapshots(source.key)) for source in spec.sources]
+    if not all(recipe is not None and synthetic.EDGE[recipe.setting] for recipe in recipes):
+        return None
+    make, tape = walk_again(world, eval_dir, summary)
+    pressure = torch.zeros(tape.market.rows, dtype=torch.int8)
+    at = 0
+    for source, recipe in zip(spec.sources, recipes, strict=True):
+        assert recipe is not None
+        end = at + source.row_end - source.row_start
+        pressure[at:end] = torch.from_numpy(synthetic.latent_at(recipe, tape.market.ts[at:end].numpy()))
+        at = end
+    return oracle(make, pressure, summary["n_steps"])
+
+
+def _recipe(folder: Path) -> synthetic.Recipe | None:
+    report_file = folder / DECODE_FILE
+    raw = storage.read_json(report_file).get("recipe") if report_file.is_file() else None
+    return synthetic.Recipe(**raw) if raw else None
 
 
 class _Folders(dict[str, str]):
@@ -140,7 +173,8 @@ def make_report(instance: dg.DagsterInstance, world: World, key: str) -> dg.Mate
         raise BadInput(f"{key}: its verdict is of another evaluation; materialise tier1_5_verdict again")
     record = track_record(pq.read_table(evaluated.folder / "equity.parquet"))
     title = f"{summary['fold']} seed {summary['seed']}, evaluation {summary['eval_id']}"
-    text = report_text(title, summary, verdict)
+    measured = oracle_of(world, evaluated.folder, summary)
+    text = report_text(title, summary, verdict, measured)
 
     def write(out: Path) -> None:
         storage.write_text(out / REPORT_FILE, text)
@@ -156,16 +190,18 @@ def make_report(instance: dg.DagsterInstance, world: World, key: str) -> dg.Mate
         {"asset": "eval_report", "inputs": inputs},
         replace=True,
     )
-    return _result(world, folder, inputs, {"report": dg.MetadataValue.md(text), "verdict": verdict["verdict"]})
+    return _result(world, folder, inputs, {"report": dg.MetadataValue.md(text), "verdict": verdict["verdict"],
+         **({"oracle_usd": measured.cents / 100} if measured else {})})  # fmt: skip
 
 
-def report_text(title: str, summary: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
+def report_text(
+    title: str, summary: Mapping[str, Any], verdict: Mapping[str, Any], measured: OracleResult | None = None
+) -> str:
     """The page, in markdown."""
     reasons = [f"- {reason}" for reason in verdict["reasons"]] or ["- every signal passed"]
-    return "\n".join(
-        [f"# {title}", "", report.markdown(summary).strip(), "", f"## Verdict: {verdict['verdict']}", "", *reasons, "",
-         "![equity and drawdown](equity.png)", ""]
-    )  # fmt: skip
+    figures = report.markdown(summary, measured).strip()
+    parts = [f"# {title}", figures, f"## Verdict: {verdict['verdict']}", "\n".join(reasons)]
+    return "\n\n".join([*parts, "![equity and drawdown](equity.png)"]) + "\n"
 
 
 def make_quality(instance: dg.DagsterInstance, world: World, parts: Partitions) -> dg.MaterializeResult:

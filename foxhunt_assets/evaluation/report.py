@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from foxhunt_assets.contracts.summaries import MIN_TRADE_DATES
+from foxhunt_assets.evaluation.oracle import OracleResult
 from foxhunt_assets.evaluation.summary import TRADE_DATES_PER_YEAR, TrackRecord
 
 if TYPE_CHECKING:
@@ -61,8 +62,9 @@ def labels_picture(labels: pa.Table, title: str, synthetic: bool, dpi: int = 80)
     return _png(figure)
 
 
-def markdown(summary: Mapping[str, Any]) -> str:
-    """The figures of eval_summary.json as a table, with what must be known to read them."""
+def markdown(summary: Mapping[str, Any], oracle: OracleResult | None = None) -> str:
+    """The figures of eval_summary.json as a table, with what must be known to read them. oracle: of the same walk,
+    where the market was generated with a drift that can be known."""
     spread = summary["per_account"]
     figures = {
         "net pnl": _usd(summary["total_pnl_usd"]),
@@ -80,6 +82,10 @@ def markdown(summary: Mapping[str, Any]) -> str:
         "walked": f"{summary['n_steps']:,} steps x {summary['accounts']} accounts, "
         f"{summary['coverage_share']:.1%} of the {summary['phase']} range, {summary['exploration']}",
     }
+    if oracle is not None:
+        share = oracle.share(summary["total_pnl_cents"])
+        figures["oracle, which knows the drift (same latency, hold, fees)"] = _usd(oracle.cents / 100)
+        figures["net pnl as a share of the oracle's"] = "the oracle earns nothing" if share is None else f"{share:.1%}"
     head = f"**{summary['fold']}, seed {summary['seed']}**" + (f" ({SYNTHETIC})" if summary["synthetic"] else "")
     return "\n".join([head, "", "| | |", "| --- | ---: |", *(f"| {k} | {v} |" for k, v in figures.items())]) + "\n"
 

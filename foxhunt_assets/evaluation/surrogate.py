@@ -87,7 +87,7 @@ def permutation_test(
     _check(actions, n_permutations, MIN_PERMUTATIONS)
     accounts = torch.arange(actions.shape[1], device=actions.device)
     orders = [_order(seed, i, accounts) for i in range(n_permutations)]
-    with _one_thread():
+    with one_thread():
         pnl = _pnl_by_chunk_and_sequence(actions, make_simulator)
         walked = replay(make_simulator(1), actions[:, orders[0]])
     wrong = torch.nonzero(walked != pnl[accounts, orders[0]])
@@ -125,7 +125,7 @@ def matched_marginal_test(
     pool = actions.flatten().sort().values
     accounts = torch.arange(actions.shape[1], device=actions.device)
     cents: list[int] = []
-    with _one_thread():
+    with one_thread():
         trained = int(replay(make_simulator(1), actions).sum())
         for together in _batches(range(n_rollouts), len(accounts)):
             drawn = [philox.words(seed, "surrogate", 2 * i + 1, accounts, len(actions)) for i in together]
@@ -209,7 +209,7 @@ def _batches(copies: Sequence[_T], accounts: int) -> Iterator[Sequence[_T]]:
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """A step is some 500 operations on small tensors: threads would wait for each other longer than they work."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)

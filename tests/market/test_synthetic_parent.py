@@ -64,7 +64,8 @@ def test_the_back_month_lies_a_carry_above_and_the_spread_on_its_own_tick_below_
     assert (ends["ask_px_00"] // TICK == before["ask_px_00"][at] // TICK + CARRY_TICKS + 1).all()
     prices = spread["bid_px_00"][spread["bid_px_00"] != UNDEF]
     assert (prices < 0).all() and (prices % SPREAD_TICK == 0).all() and (prices % TICK != 0).any()
-    assert {1} == set((spread["ask_px_00"] - spread["bid_px_00"])[spread["ask_px_00"] != UNDEF][1:] // SPREAD_TICK)
+    ends = spread[(spread["flags"] & LAST) != 0][1:]
+    assert set((ends["ask_px_00"] - ends["bid_px_00"]) // SPREAD_TICK) == {1}
 
 
 def book(row):
