@@ -1,10 +1,16 @@
-// C51 (Bellemare et al. 2017): triangular projection, one thread a target atom, and cross-entropy, one a row.
+// C51 (Bellemare et al. 2017): triangular projection and cross-entropy, one thread an atom.
 // The span may live on the device (v_min_at, v_max_at) or come with the launch; one pair of them is null.
 
-__device__ static float triangle(float position, float v_min, float delta, float last, float atom)
+#define THREADS 128  // of a block; a row has at most as many atoms
+
+// A block takes as many whole rows as fit its threads, one thread an atom, and shares a row through shared memory.
+struct Place { long long row, word; int first; bool used; };  // first: the thread of the row's atom 0
+
+__device__ static Place place(long long rows, long long atoms)
 {
-    float b = fminf(fmaxf((position - v_min) / delta, 0.0f), last);
-    return fminf(fmaxf(1.0f - fabsf(b - atom), 0.0f), 1.0f);
+    int n = (int)atoms, fit = blockDim.x / n, t = threadIdx.x, local = t / n;
+    long long row = (long long)blockIdx.x * fit + local;
+    return Place{row, row * atoms + (t - local * n), local * n, local < fit && row < rows};
 }
 
 extern "C" __global__ void c51_shifted_atoms(const float* rewards, const float* discounts, const float* v_min_at,
@@ -23,35 +29,45 @@ extern "C" __global__ void c51_project_atoms(const float* __restrict__ probs, co
                                              const float* v_min_at, float v_min, const float* v_max_at, float v_max,
                                              long long rows, long long atoms, float* __restrict__ out)
 {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= rows * atoms) return;
-    long long first = i / atoms * atoms;
-    float low = v_min_at ? *v_min_at : v_min, high = v_max_at ? *v_max_at : v_max;
-    float delta = (high - low) / (float)(atoms - 1), mass = 0.0f;
-#pragma unroll 4
-    for (long long j = 0; j < atoms; ++j)
-        mass = fmaf(probs[first + j],
-                    triangle(positions[first + j], low, delta, (float)(atoms - 1), (float)(i - first)), mass);
-    out[i] = mass;
+    __shared__ float mass[THREADS], at[THREADS];  // of source atoms; at is in atom numbers
+    Place here = place(rows, atoms);
+    int n = (int)atoms, t = threadIdx.x;
+    if (here.used) {
+        float low = v_min_at ? *v_min_at : v_min, high = v_max_at ? *v_max_at : v_max;
+        float delta = (high - low) / (float)(n - 1);
+        mass[t] = probs[here.word];
+        at[t] = fminf(fmaxf((positions[here.word] - low) / delta, 0.0f), (float)(n - 1));
+    }
+    __syncthreads();
+    if (!here.used) return;
+    float atom = (float)(t - here.first), sum = 0.0f;
+    for (int j = here.first; j < here.first + n; ++j)
+        sum = fmaf(mass[j], fminf(fmaxf(1.0f - fabsf(at[j] - atom), 0.0f), 1.0f), sum);
+    out[here.word] = sum;
 }
 
 extern "C" __global__ void c51_cross_entropy(const float* __restrict__ logits, const float* __restrict__ target,
                                              long long rows, long long atoms, float* __restrict__ loss,
                                              float* __restrict__ probs)
 {
-    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= rows) return;
-    const float* x = logits + row * atoms;
-    float top = x[0], total = 0.0f, sum = 0.0f;
-    for (long long j = 1; j < atoms; ++j) top = fmaxf(top, x[j]);
-    for (long long j = 0; j < atoms; ++j) total += expf(x[j] - top);
-    float log_total = logf(total);
-    for (long long j = 0; j < atoms; ++j) {
-        float log_p = x[j] - top - log_total;
-        sum += target[row * atoms + j] * log_p;
-        probs[row * atoms + j] = expf(log_p);
+    __shared__ float x[THREADS], terms[THREADS];
+    Place here = place(rows, atoms);
+    int n = (int)atoms, t = threadIdx.x;
+    if (here.used) x[t] = logits[here.word];
+    __syncthreads();
+    if (here.used) {
+        float top = x[here.first], total = 0.0f;
+        for (int j = 1; j < n; ++j) top = fmaxf(top, x[here.first + j]);
+        for (int j = 0; j < n; ++j) total += expf(x[here.first + j] - top);
+        float log_p = x[t] - top - logf(total);
+        terms[t] = target[here.word] * log_p;
+        probs[here.word] = expf(log_p);
     }
-    loss[row] = -sum;
+    __syncthreads();
+    if (!here.used || t != here.first) return;
+    float sum = 0.0f;
+    for (int j = 0; j < n; ++j) sum += terms[t + j];
+    loss[here.row] = -sum;
 }
 
 // dL/dlogits = grad (probs sum(target) - target); a target's mass is 1 up to rounding.
@@ -60,10 +76,13 @@ extern "C" __global__ void c51_cross_entropy_backward(const float* __restrict__ 
                                                       const float* __restrict__ grad, long long rows,
                                                       long long atoms, float* __restrict__ out)
 {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= rows * atoms) return;
-    long long row = i / atoms;
+    __shared__ float m[THREADS];
+    Place here = place(rows, atoms);
+    int n = (int)atoms, t = threadIdx.x;
+    if (here.used) m[t] = target[here.word];
+    __syncthreads();
+    if (!here.used) return;
     float mass = 0.0f;
-    for (long long j = 0; j < atoms; ++j) mass += target[row * atoms + j];
-    out[i] = grad[row] * (probs[i] * mass - target[i]);
+    for (int j = 0; j < n; ++j) mass += m[here.first + j];
+    out[here.word] = grad[here.row] * (probs[here.word] * mass - m[t]);
 }

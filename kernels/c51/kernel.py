@@ -6,10 +6,16 @@ import torch
 
 from kernels import build
 
-_THREADS = 128
-_ROW_THREADS = 32  # one thread walks a row: spread the rows over the chip
+_THREADS = 128  # of a block, and the most atoms a row may have
 
 Span = torch.Tensor | float
+
+
+def _row_grid(rows: int, atoms: int) -> tuple[int]:
+    """Blocks of whole rows."""
+    if atoms > _THREADS:
+        raise ValueError(f"atoms: {atoms}, a row of the kernel holds at most {_THREADS}")
+    return (build.ceil_div(rows, _THREADS // atoms),)
 
 
 def shifted_atoms(rewards: torch.Tensor, discounts: torch.Tensor, v_min: Span, v_max: Span, atoms: int) -> torch.Tensor:
@@ -29,7 +35,7 @@ def project_atoms(probs: torch.Tensor, positions: torch.Tensor, v_min: Span, v_m
     probs, positions = probs.contiguous(), positions.contiguous()
     out = torch.empty_like(probs)
     span = (*build.scalar(v_min, probs), *build.scalar(v_max, probs))
-    grid = (build.ceil_div(rows * atoms, _THREADS),)
+    grid = _row_grid(rows, atoms)
     build.launch("c51", "c51_project_atoms", grid, (_THREADS,), probs, positions, *span, rows, atoms, out)
     return out
 
@@ -39,8 +45,8 @@ def cross_entropy(logits: torch.Tensor, target: torch.Tensor) -> tuple[torch.Ten
     rows, atoms = logits.shape
     logits, target = logits.contiguous(), target.contiguous()
     loss, probs = logits.new_empty(rows), torch.empty_like(logits)
-    grid = (build.ceil_div(rows, _ROW_THREADS),)
-    build.launch("c51", "c51_cross_entropy", grid, (_ROW_THREADS,), logits, target, rows, atoms, loss, probs)
+    grid = _row_grid(rows, atoms)
+    build.launch("c51", "c51_cross_entropy", grid, (_THREADS,), logits, target, rows, atoms, loss, probs)
     return loss, probs
 
 
@@ -48,7 +54,7 @@ def cross_entropy_backward(probs: torch.Tensor, target: torch.Tensor, grad: torc
     """dL/dlogits [R, N] from dL/dloss [R]."""
     rows, atoms = probs.shape
     out = torch.empty_like(probs)
-    grid = (build.ceil_div(rows * atoms, _THREADS),)
+    grid = _row_grid(rows, atoms)
     inputs = (probs, target.contiguous(), grad.contiguous())
     build.launch("c51", "c51_cross_entropy_backward", grid, (_THREADS,), *inputs, rows, atoms, out)
     return out

@@ -9,7 +9,7 @@ import torch
 from kernels import build
 
 _THREADS = 256
-_CHUNK_WORDS = 2048  # 16 KiB, what one block adds up
+_CHUNK_WORDS = 4096  # 32 KiB, what one block adds up
 
 
 class Digests:

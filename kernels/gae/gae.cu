@@ -36,6 +36,7 @@ extern "C" __global__ void gae_backwards(const float* __restrict__ rewards, cons
         }
         __syncthreads();
         if (lane == 0 && account < accounts)
+#pragma unroll 8
             for (int k = n - 1; k >= 0; --k) delta[k][x] = running = delta[k][x] + trace[k][x] * running;
         __syncthreads();
 #pragma unroll

@@ -1,20 +1,18 @@
 // Windows of table rows by anchor, in words of four bytes, so that any type is moved and no bit is changed.
 
-// One block a window: rows anchor - steps + 1 .. anchor of the table, none before the first row of the segment.
+// Block (x, y): part y of window x, one thread a word. Rows anchor - steps + 1 .. anchor of the table, none before the
+// first row of the segment.
 extern "C" __global__ void gather_windows(const int* __restrict__ table, const long long* __restrict__ segment_start,
                                           const long long* __restrict__ anchors, long long steps, long long width,
                                           int* __restrict__ out)
 {
-    long long anchor = anchors[blockIdx.x];
-    long long first = segment_start[anchor];
-    int* window = out + blockIdx.x * steps * width;
-    int row_words = (int)width, words = (int)(steps * width);
-    for (int i = threadIdx.x; i < words; i += blockDim.x) {
-        int k = i / row_words;
-        long long row = anchor - steps + 1 + k;
-        if (row < first) row = first;
-        window[i] = table[row * width + (i - k * row_words)];
-    }
+    int i = blockIdx.y * blockDim.x + threadIdx.x, row_words = (int)width, words = (int)(steps * width);
+    if (i >= words) return;
+    long long anchor = anchors[blockIdx.x], first = segment_start[anchor];
+    int k = i / row_words;
+    long long row = anchor - steps + 1 + k;
+    if (row < first) row = first;
+    out[(long long)blockIdx.x * words + i] = table[row * width + (i - k * row_words)];
 }
 
 // out[r] = table[rows[r]]: one thread a word.

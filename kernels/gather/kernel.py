@@ -15,12 +15,13 @@ def _words(table: torch.Tensor) -> torch.Tensor:
 
 
 def windows(table: torch.Tensor, segment_start: torch.Tensor, anchors: torch.Tensor, steps: int) -> torch.Tensor:
-    """[R, K, C], one block a window."""
+    """[R, K, C]."""
     words = _words(table)
     n, width = anchors.numel(), words.shape[1]
     out = torch.empty(n, steps, width, dtype=torch.int32, device=table.device)
     inputs = (words, segment_start.contiguous(), anchors.contiguous())
-    build.launch("gather", "gather_windows", (n,), (_THREADS,), *inputs, steps, width, out)
+    grid = (n, build.ceil_div(steps * width, _THREADS))
+    build.launch("gather", "gather_windows", grid, (_THREADS,), *inputs, steps, width, out)
     return out.view(table.dtype)
 
 

@@ -8,6 +8,7 @@ from kernels import build
 from kernels.lob.reference import Fill, Memory
 
 _THREADS = 128
+_TILE = 1280  # words of a side a block holds, and the most levels a side may have
 
 
 def fill(
@@ -24,7 +25,9 @@ def fill(
     filled, tick_lots, consumed, rest = (torch.empty_like(inputs[1]) for _ in range(4))
     per_level = torch.empty(accounts, levels, dtype=torch.int64, device=px.device)
     outputs = (filled, tick_lots, per_level, consumed, rest)
-    grid = (build.ceil_div(accounts * levels, _THREADS),)
+    if levels > _TILE:
+        raise ValueError(f"px: {levels} levels, the kernel holds at most {_TILE}")
+    grid = (build.ceil_div(accounts, min(_THREADS, _TILE // levels)),)
     build.launch("lob", "lob_fill", grid, (_THREADS,), *inputs, absent, accounts, levels, *outputs)
     return Fill(*outputs)
 

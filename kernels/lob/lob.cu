@@ -1,7 +1,9 @@
 // Market orders against displayed levels, in integers: ticks int32, lots int32 or int64, sums int64.
 
-// One thread a (account, level): it walks from the touch to its level and writes what the order takes there; the
-// thread of the deepest level has then seen the whole side and writes the sums.
+#define TILE 1280  // words of a side a block holds; a side has at most as many levels
+
+// A block takes as many accounts as fit the tile, one thread an account: sides come in and fills go out in whole lines,
+// and the walk from the touch downwards is in shared memory.
 extern "C" __global__ void lob_fill(const long long* __restrict__ side, const long long* __restrict__ lots,
                                     const int* __restrict__ px, const int* __restrict__ avail,
                                     const bool* __restrict__ force, long long absent, long long accounts,
@@ -9,28 +11,35 @@ extern "C" __global__ void lob_fill(const long long* __restrict__ side, const lo
                                     long long* __restrict__ tick_lots, long long* __restrict__ per_level,
                                     long long* __restrict__ levels_consumed, long long* __restrict__ forced_rest)
 {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= accounts * levels) return;
-    long long account = i / levels, first = account * levels, own = i - first;
-    long long wanted = side[account] != 0 && lots[account] > 0 ? lots[account] : 0;
-    long long above = 0, taken = 0, cost = 0, deepest = 0, deepest_px = 0, reached = 0, got = 0;
-    for (long long l = 0; l <= own; ++l) {
-        long long price = px[first + l], held = price != absent ? avail[first + l] : 0;
-        long long left = wanted > above ? wanted - above : 0;
-        got = held < left ? held : left;
-        above += held;
-        taken += got;
-        cost += got * price;
-        if (price != absent) deepest = l + 1, deepest_px = price;
-        if (got > 0) reached = l + 1;
+    __shared__ int price[TILE], lot[TILE];  // lot: first what a level holds, then what is taken from it
+    int depth = (int)levels, t = threadIdx.x, threads = blockDim.x, fit = TILE / depth < threads ? TILE / depth : threads;
+    long long first = (long long)blockIdx.x * fit, account = first + t;
+    int here = accounts - first < fit ? (int)(accounts - first) : fit, words = here * depth;
+    for (int w = t; w < words; w += threads) {
+        price[w] = px[first * levels + w];
+        lot[w] = price[w] != absent ? avail[first * levels + w] : 0;
     }
-    per_level[i] = got;
-    if (own != levels - 1) return;
-    long long rest = force[account] && deepest > 0 ? wanted - taken : 0;
-    filled[account] = taken + rest;
-    tick_lots[account] = cost + rest * deepest_px;
-    levels_consumed[account] = rest > 0 ? deepest : reached;
-    forced_rest[account] = rest;
+    __syncthreads();
+    if (t < here) {
+        long long wanted = side[account] != 0 && lots[account] > 0 ? lots[account] : 0, left = wanted, cost = 0;
+        int deepest = 0, reached = 0;
+        for (int l = 0; l < depth; ++l) {
+            int w = t * depth + l, got = lot[w] < left ? lot[w] : (int)left;
+            left -= got;
+            cost += (long long)got * price[w];
+            if (price[w] != absent) deepest = l + 1;
+            if (got > 0) reached = l + 1;
+            lot[w] = got;
+        }
+        long long rest = force[account] && deepest > 0 ? left : 0;
+        if (rest > 0) cost += rest * price[t * depth + deepest - 1];
+        filled[account] = wanted - left + rest;
+        tick_lots[account] = cost;
+        levels_consumed[account] = rest > 0 ? deepest : reached;
+        forced_rest[account] = rest;
+    }
+    __syncthreads();
+    for (int w = t; w < words; w += threads) per_level[first * levels + w] = lot[w];
 }
 
 // One thread a (account, level): what the account took at this price and size, whatever its rank was, is gone.
@@ -44,8 +53,12 @@ extern "C" __global__ void lob_available(const int* __restrict__ taken_px, const
     if (i >= accounts * levels) return;
     long long first = i / levels * remembered;
     int price = px[i], size = sz[i], taken = 0;
-    for (long long m = first; m < first + remembered; ++m)
-        if (taken_px[m] == price && taken_sz[m] == size) taken += taken_lots[m];
+#pragma unroll 5
+    for (long long m = first; m < first + remembered; ++m) {
+        bool same = taken_px[m] == price & taken_sz[m] == size;
+        int there = taken_lots[m];
+        if (same) taken += there;
+    }
     avail[i] = size - taken;
     px_now[i] = price;
     lots_now[i] = taken;

@@ -11,15 +11,10 @@ _COLUMNS = 32  # of a block, one a thread of a warp
 
 
 def sum_rows(x: torch.Tensor) -> torch.Tensor:
-    """[C] sums over the rows of x [R, C]; a second launch where there are several parts."""
-    x = x.contiguous()
+    """[C] sums over the rows of x [R, C]; a launch each time the rows become a 256th."""
     rows, columns = x.shape
     n_parts = build.ceil_div(rows, PART_ROWS)
     parts = x.new_empty(n_parts, columns)
     grid = (build.ceil_div(columns, _COLUMNS), n_parts)
-    build.launch("reduce", "reduce_parts", grid, (_COLUMNS, LANES), x, rows, columns, PART_ROWS, parts)
-    if n_parts == 1:
-        return parts[0]
-    out = x.new_empty(columns)
-    build.launch("reduce", "reduce_finish", (build.ceil_div(columns, 64),), (64,), parts, n_parts, columns, out)
-    return out
+    build.launch("reduce", "reduce_parts", grid, (_COLUMNS, LANES), x.contiguous(), rows, columns, PART_ROWS, parts)
+    return parts[0] if n_parts == 1 else sum_rows(parts)

@@ -1,4 +1,5 @@
-// Sum of [rows, columns] over the rows in an order that depends on the number of rows alone.
+// Sum of [rows, columns] over the rows in an order that depends on the number of rows alone: parts of the rows, then
+// the parts as rows, until one is left.
 
 #define COLUMNS 32
 #define LANES 8
@@ -21,16 +22,4 @@ extern "C" __global__ void reduce_parts(const float* __restrict__ x, long long r
         if (lane < half) sums[lane][threadIdx.x] += sums[lane + half][threadIdx.x];
     }
     if (lane == 0 && column < columns) parts[blockIdx.y * columns + column] = sums[0][threadIdx.x];
-}
-
-// Parts in ascending order, one thread a column.
-extern "C" __global__ void reduce_finish(const float* __restrict__ parts, long long n_parts, long long columns,
-                                         float* __restrict__ out)
-{
-    long long column = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (column >= columns) return;
-    float sum = parts[column];
-#pragma unroll 8
-    for (long long part = 1; part < n_parts; ++part) sum += parts[part * columns + column];
-    out[column] = sum;
 }

@@ -1,4 +1,4 @@
-"""The order of the sum, spelled out: 8 lanes a part, lanes pairwise, parts in order."""
+"""The order of the sum, spelled out: 8 lanes a part, lanes pairwise, then the parts as rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,4 @@ def sum_rows(x: torch.Tensor) -> torch.Tensor:
     while lanes.shape[1] > 1:
         half = lanes.shape[1] // 2
         lanes = lanes[:, :half] + lanes[:, half:]
-    total = lanes[0, 0]
-    for part in range(1, lanes.shape[0]):
-        total = total + lanes[part, 0]
-    return total
+    return lanes[0, 0] if lanes.shape[0] == 1 else sum_rows(lanes[:, 0])

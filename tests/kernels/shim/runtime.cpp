@@ -164,9 +164,7 @@ void access(void* address, int bytes, bool write, bool atomic)
         stop();
     }
     if (p >= __start_shim_shared && p + bytes <= __stop_shim_shared) {
-        Buffer& shared = current->block->marks;
-        for (int64_t at = (p - __start_shim_shared) / 4; at * 4 < p + bytes - __start_shim_shared; ++at)
-            mark(shared, at, write, atomic);
+        mark(current->block->marks, p - __start_shim_shared, write, atomic);  // a word is known by its first byte
         return;
     }
     Buffer* buffer = buffer_of(p, bytes);
@@ -196,7 +194,7 @@ void prepare(uint3 grid, uint3 block, int poison)
         at.index = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y), (unsigned)(b / grid.x / grid.y)};
         at.live = threads;
         at.shared.assign(shared, (char)poison);
-        at.marks = Buffer{nullptr, 0, 4, "shared memory", std::vector<Word>(shared / 4 + 1)};
+        at.marks = Buffer{nullptr, 0, 1, "shared memory", std::vector<Word>(shared)};
         for (size_t t = 0; t < threads; ++t) {
             Fiber& f = fibers[b * threads + t];
             f.block = &at;
