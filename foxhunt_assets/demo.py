@@ -14,8 +14,9 @@ from foxhunt_assets import gates, storage
 from foxhunt_assets.build import build
 from foxhunt_assets.errors import BadInput, FoxhuntError
 from foxhunt_assets.lineage import Say, run_job, say
+from foxhunt_assets.market.formats import CSV_SUFFIXES, DBN_SUFFIXES, is_source
 from foxhunt_assets.partitions import Partitions, partitions, register_files
-from foxhunt_assets.resources import SOURCE_SUFFIXES, World, instance
+from foxhunt_assets.resources import World, instance
 from foxhunt_assets.settings import CONFIG_NAME, Settings, load
 
 SESSIONS, MINUTES = 4, 10.0  # two folds by whole sessions; 2,400 rows of 250 ms each
@@ -48,13 +49,13 @@ def _toml(profile: str, n_folds: int) -> str:
 def prepare_data(settings: Settings, file: Path | None, tell: Say = say) -> None:
     """Files to work on: the one given, else those in the data folder, else generated ones."""
     folder = settings.data_dir
-    there = [p for p in folder.rglob("*") if p.name.endswith(SOURCE_SUFFIXES)] if folder.is_dir() else []
+    there = [p for p in folder.rglob("*") if is_source(p)] if folder.is_dir() else []
     if file is not None:
         link_file(file, folder, there)
     elif there:
         tell(f"data: {len(there)} files in {folder}")
     elif settings.data.dir:
-        raise BadInput(f"{folder}: no Databento file (*.dbn, *.dbn.zst); put one there or unset FOXHUNT_DATA_DIR")
+        raise BadInput(f"{folder}: no Databento file (DBN or CSV); put one there or unset FOXHUNT_DATA_DIR")
     else:
         _generate(folder, tell)
 
@@ -63,8 +64,10 @@ def link_file(file: Path, folder: Path, there: Sequence[Path]) -> None:
     """Link one file into the data folder under its own name, which makes its key the same wherever it lies."""
     if not file.is_file():
         raise BadInput(f"{file}: no such file")
-    if not file.name.endswith(SOURCE_SUFFIXES):
-        raise BadInput(f"{file}: not a Databento file by its name; {' or '.join(SOURCE_SUFFIXES)} is expected")
+    if not is_source(file):
+        raise BadInput(
+            f"{file}: not a Databento file by its name; {', '.join(DBN_SUFFIXES + CSV_SUFFIXES)} is expected"
+        )
     link = folder / file.name
     others = [p for p in there if p.resolve() != file.resolve()]
     if others:

@@ -23,6 +23,7 @@ from dagster._core.errors import DagsterPipesExecutionError
 from foxhunt_assets import storage
 from foxhunt_assets.contracts.instruments import ContractFacts, contract
 from foxhunt_assets.errors import BadInput, FoxhuntError
+from foxhunt_assets.market.formats import is_source
 from foxhunt_assets.settings import Settings
 from foxhunt_assets.trainer.config import TrainerConfig, from_profile
 from foxhunt_assets.trainer.run_spec import RunSpec
@@ -32,7 +33,6 @@ GIT_TAG = "foxhunt/git"
 GPU_POOL = "gpu"
 EXIT_CODE = "exit_code"  # metadata of a failure: what the command line exits with
 HASHES = "file_hashes.json"  # under work/: a file of known size and time is not hashed again
-SOURCE_SUFFIXES = (".dbn", ".dbn.zst")
 
 # Every line answers a failure seen in practice: a killed run keeps its pool slot for ever unless slots are freed,
 # a failed check is retried unless told otherwise, and a resumed run cannot be terminated.
@@ -101,7 +101,7 @@ class World:
     def source_files(self) -> dict[str, Path]:
         """Source key -> file, for every Databento file under the data folder, in key order."""
         root = self.settings.data_dir
-        found = [p for p in root.rglob("*") if p.name.endswith(SOURCE_SUFFIXES) and not p.name.startswith(".")]
+        found = [p for p in root.rglob("*") if is_source(p) and not p.name.startswith(".")]
         files = {storage.source_key(p.relative_to(root).as_posix()): p for p in found}
         return dict(sorted(files.items()))
 
@@ -122,7 +122,7 @@ class World:
         if key not in files:
             raise BadInput(
                 f"{self.settings.data_dir}: no file has the key {key}; put it back or delete the partition; "
-                f"there are {len(files)} Databento files (*.dbn, *.dbn.zst)"
+                f"there are {len(files)} Databento files (DBN or CSV)"
             )
         return files[key]
 

@@ -51,10 +51,11 @@ def check(path: Path, sha256: str | None = None) -> Batch | None:
 
     sha256: of the file, if it is known already. BadInput where it is another file than the manifest says.
     """
-    batch = read_batch(path.parent)
-    if batch is None or path.name not in batch.files:
+    real = path.resolve()  # a link into a download folder
+    batch = read_batch(real.parent)
+    if batch is None or real.name not in batch.files:
         return batch
-    want, size = batch.files[path.name]
+    want, size = batch.files[real.name]
     there = path.stat().st_size
     if there != size:
         raise BadInput(f"{path}: {there} bytes, {MANIFEST_NAME} says {size}; it is cut or changed: download it again")
@@ -72,7 +73,7 @@ def warnings(batch: Batch | None, path: Path, start_ns: int, end_ns: int) -> lis
     if batch is None:
         return []
     said = [f"{day} is {condition} by {CONDITION_NAME}" for day, condition in batch.bad_days(start_ns, end_ns).items()]
-    if batch.files and path.name not in batch.files:
+    if batch.files and path.resolve().name not in batch.files:
         said.append(f"{MANIFEST_NAME} does not name this file, so nothing vouches for its bytes")
     if batch.missing:
         more = " ..." if len(batch.missing) > 3 else ""

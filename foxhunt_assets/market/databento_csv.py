@@ -30,7 +30,7 @@ from foxhunt_assets.market import symbology
 from foxhunt_assets.market.dbn import BATCH, DAY_NS, FIELDS, NOT_DBN, RTYPES, UNDEF_TS, Header, Mapping
 
 PUBLISHERS = {1: "GLBX.MDP3", 2: "XNAS.ITCH"}  # publisher_id: its dataset
-_BLOCK = 2**22  # bytes parsed at a time
+_BLOCK = 2**20  # bytes parsed at a time
 _SAMPLE = 2**16  # bytes looked at to tell how prices and times are written
 _PRICE = pa.decimal128(19, 9)  # every int64 of 1e-9 units fits
 _LEVEL_FIELDS = ("bid_px", "ask_px", "bid_sz", "ask_sz", "bid_ct", "ask_ct")

@@ -11,6 +11,11 @@ CSV_SUFFIXES = (".csv", ".csv.zst", ".zip")
 DBN_SUFFIXES = (".dbn", ".dbn.zst")
 
 
+def is_source(path: Path) -> bool:
+    """May this be a file of records, by its name? A symbology file is read with the CSV it lies beside."""
+    return path.name.endswith(DBN_SUFFIXES + CSV_SUFFIXES) and not path.name.endswith("symbology.csv")
+
+
 def is_csv(path: Path) -> bool:
     """Does the name say CSV, plain, zstd or zipped?"""
     return path.name.endswith(CSV_SUFFIXES)

@@ -29,11 +29,12 @@ def intervals(days: Dict[tuple[int, str], Sequence[date]]) -> tuple[Mapping, ...
 
 def beside(path: Path) -> tuple[Mapping, ...] | None:
     """Mappings of the symbology file in the folder of a data file; None where there is none."""
-    for name in sorted(p.name for p in path.parent.iterdir()):
+    folder = path.resolve().parent  # the file may be a link into a download folder
+    for name in sorted(p.name for p in folder.iterdir()):
         if name == "symbology.json":
-            return read_json(path.parent / name)
+            return read_json(folder / name)
         if name.endswith("symbology.csv"):
-            return read_csv(path.parent / name)
+            return read_csv(folder / name)
     return None
 
 

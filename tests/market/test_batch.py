@@ -103,3 +103,14 @@ def test_a_broken_batch_file_is_refused_by_name(tmp_path: Path, name: str, text:
     (tmp_path / name).write_text(text)
     with pytest.raises(BadInput, match=f"{name}: .*{words}"):
         batch.check(path)
+
+
+def test_a_link_into_the_download_is_held_to_its_manifest(tmp_path: Path) -> None:
+    (tmp_path / "download").mkdir()
+    path = download(tmp_path / "download")
+    link = tmp_path / "renamed.dbn"
+    link.symlink_to(path)
+    assert snapshots.decode(link, tmp_path, ES, 0)["warnings"] == ["2024-03-01 is degraded by condition.json"]
+    path.write_bytes(path.read_bytes()[:-368])
+    with pytest.raises(BadInput, match=r"renamed\.dbn: .* manifest\.json says"):
+        batch.check(link)

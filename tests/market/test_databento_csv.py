@@ -10,11 +10,12 @@ from pathlib import Path
 
 import databento
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from foxhunt_assets.contracts.instruments import UNDEF_PRICE, contract
 from foxhunt_assets.errors import BadInput
-from foxhunt_assets.market import snapshots
+from foxhunt_assets.market import databento_csv, formats, snapshots
 from foxhunt_assets.market.databento_csv import CsvReader
 from foxhunt_assets.market.dbn import BATCH, UNDEF_TS, DbnReader
 from foxhunt_assets.market.snapshot_folder import open_segments, open_snapshots
@@ -230,7 +231,7 @@ def lines_of(path: Path) -> list[str]:
         (lambda lines: "\n".join(lines).replace(",20,", ",9999999999,") + "\n", "does not fit 4 bytes"),
         (lambda lines: "\n".join(lines).replace(",10,1,", ",160,1,") + "\n", "row 0: rtype is not 10"),
         (lambda lines: "\n".join(lines).replace("5000.250000000", "5000.25x") + "\n", "5000.25x"),
-        (lambda lines: "\n".join(lines).replace("5000.250000000", "5000.2500000001") + "\n", "Row #2: Rescaling Decimal"),
+        (lambda lines: "\n".join(lines).replace("5000.250000000", "5000.2500000001") + "\n", "Rescaling Decimal"),
         (lambda lines: "\n".join(lines).replace("bid_px_03", "bid") + "\n", "no column bid_px_03"),
         (lambda lines: "\n".join(lines).replace("ask_px_00", "size") + "\n", "two columns are called 'size'"),
         (lambda lines: "\n".join([*lines[:-1], lines[-1].replace("ESH4", "ESM4")]) + "\n", "ESH4 and ESM4 on one day"),
@@ -299,3 +300,22 @@ def test_the_real_csv_and_its_zstd_form_hold_the_same_records(real_data: Path) -
     plain, packed = (records_of(CsvReader(folder / f"futures_mbo.csv{end}")) for end in ("", ".zst"))
     assert plain.tobytes() == packed.tobytes() and len(plain) == 20
     assert plain["price"][:2].tolist() == [UNDEF_PRICE, 4_770_000_000_000] and plain["flags"][0] == 40
+
+
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parser reads some 36 blocks ahead, whatever the file; small blocks make that visible on a small file."""
+    monkeypatch.setattr(databento_csv, "_BLOCK", 2**16)
+    path = to_csv(made.write_mbp(tmp_path / "a.dbn", [np.repeat(mbp(T0), 10_000)]))
+    header, _, body = path.read_text().partition("\n")
+    peaks = []
+    for times in (1, 3):
+        path.write_text(header + "\n" + body * times)
+        with CsvReader(path) as reader:
+            peaks.append(max(pa.total_allocated_bytes() for _ in reader.batches()))
+    assert path.stat().st_size > 12 * 2**20
+    assert max(peaks) < 4 * 2**20 and peaks[1] < 1.2 * peaks[0]
+
+
+def test_a_name_tells_records_from_symbology() -> None:
+    names = ["a.dbn", "a.dbn.zst", "a.csv", "a.csv.zst", "a.zip", "x-symbology.csv", "symbology.json", "manifest.json"]
+    assert [formats.is_source(Path(name)) for name in names] == [True] * 5 + [False] * 3
