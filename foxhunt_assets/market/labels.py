@@ -31,12 +31,13 @@ NO_LABEL = -1
 COLUMNS = ("bid_px", "ask_px")  # snapshot columns that labels need
 LABELS_FILE = "frd_labels.arrow"
 _BATCH_ROWS = 65_520  # not a power of two: whole columns would alias in the cache
+_CACHE_ROWS = 16_368  # rows taken at once: what they need stays in the cache
 
 
 def half_tick_mids(bid0: torch.Tensor, ask0: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(bid + ask int64 [n], whether there is a mid bool [n]) from best prices in ticks."""
-    bid, ask = bid0.to(torch.int64), ask0.to(torch.int64)
-    return bid + ask, (bid != ABSENT_PX) & (ask != ABSENT_PX) & (bid < ask)
+    """(bid + ask int64 [n], 0 where there is no mid; whether there is one bool [n]) from best prices in ticks."""
+    there = (bid0 != ABSENT_PX) & (ask0 != ABSENT_PX) & (bid0 < ask0)
+    return bid0.to(torch.int64).add_(ask0).masked_fill_(~there, 0), there  # in place: fresh pages cost more than sums
 
 
 def sigma_step(bid0: torch.Tensor, ask0: torch.Tensor, ranges: Sequence[Range]) -> float:
@@ -83,19 +84,33 @@ def make_labels(
 ) -> torch.Tensor:
     """int8 [n, len(horizons)] atoms, -1 where there is no label; inputs are [n] in ticks and tape segments."""
     mid, there = half_tick_mids(bid0, ask0)
+    missing = ~there | (segment == NO_SEGMENT)
+    leaves, arrives = segment.masked_fill(missing, -1), segment.masked_fill(missing, -2)  # equal inside a segment only
     n = mid.numel()
-    out = torch.full((n, len(horizons)), NO_LABEL, dtype=torch.int8, device=mid.device)
-    for column, h in enumerate(horizons):
-        if h >= n:
-            continue
-        moved = mid[h:] - mid[:-h]
-        edges = torch.tensor(thresholds(sigma, h), dtype=torch.int64, device=mid.device)
-        atom = torch.searchsorted(edges, moved, right=True).to(torch.int8)
-        valid = there[h:] & there[:-h] & (segment[h:] == segment[:-h]) & (segment[:-h] != NO_SEGMENT)
-        if sigma == 0:
-            valid &= moved == 0
-        out[: n - h, column] = torch.where(valid, atom, torch.full_like(atom, NO_LABEL))
-    return out
+    out = torch.full((len(horizons), n), NO_LABEL, dtype=torch.int8, device=mid.device)
+    farthest = int(mid.max() - mid.min()) if n else 0
+    for row, h in zip(out, horizons):
+        low, atoms = _atom_table(thresholds(sigma, h), farthest, mid.device)
+        for a in range(0, n - h, _CACHE_ROWS):
+            now = slice(a, min(a + _CACHE_ROWS, n - h))
+            then = slice(now.start + h, now.stop + h)
+            moved = mid[then] - mid[now]
+            without = leaves[now] != arrives[then]
+            if sigma == 0:
+                without |= moved != 0
+            torch.take(atoms, moved.clamp_(low, low + len(atoms) - 1).sub_(low), out=row[now])
+            row[now].masked_fill_(without, NO_LABEL)
+    return out.T
+
+
+def _atom_table(edges: list[int], farthest: int, device: torch.device) -> tuple[int, torch.Tensor]:
+    """(low, atoms int8): atoms[d - low] is the number of edges at or below d; beyond its ends the atom is the end's.
+
+    farthest: no difference is larger; it bounds the table where sigma_step is huge.
+    """
+    low, high = max(edges[0] - 1, -farthest), min(edges[-1], farthest)
+    steps = torch.arange(low, high + 1, device=device)
+    return low, torch.searchsorted(torch.tensor(edges, device=device), steps, right=True).to(torch.int8)
 
 
 def write_labels(spec: FoldSpec, columns: Mapping[str, torch.Tensor], out: Path) -> dict[str, Any]:
