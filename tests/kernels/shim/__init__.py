@@ -45,20 +45,28 @@ def compiler() -> str:
     return found
 
 
+def _folder() -> Path:
+    folder = Path(tempfile.gettempdir()) / f"foxhunt-shim-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _made(done: Path, make: Callable[[Path], object]) -> Path:
+    """A file made once: beside, then renamed, since several test processes may want it."""
+    if not done.exists():
+        with tempfile.TemporaryDirectory(dir=_folder()) as beside:
+            make(Path(beside) / done.name)
+            os.replace(Path(beside) / done.name, done)
+    return done
+
+
 def _built(name: str, inputs: Sequence[Path], command: list[str]) -> Path:
-    """Compile once for given inputs and command; written beside and renamed."""
+    """Output of a compiler for given inputs."""
     key = hashlib.sha256("\0".join(command).encode())
     for path in inputs:
         key.update(path.read_bytes())
-    folder = Path(tempfile.gettempdir()) / f"foxhunt-shim-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
-    done = folder / f"{name}-{key.hexdigest()[:20]}{'.o' if '-c' in command else '.so'}"
-    if not done.exists():
-        with tempfile.TemporaryDirectory(dir=folder) as beside:
-            target = Path(beside) / done.name
-            subprocess.run([*command, "-o", str(target)], check=True)
-            os.replace(target, done)
-    return done
+    done = _folder() / f"{name}-{key.hexdigest()[:20]}{'.o' if '-c' in command else '.so'}"
+    return _made(done, lambda target: subprocess.run([*command, "-o", str(target)], check=True))
 
 
 @cache
@@ -68,13 +76,12 @@ def library(source: Path) -> ctypes.CDLL:
     runtime, header = HERE / "runtime.cpp", HERE / "shim.h"
     compiled = _built("runtime", [runtime], [gxx, *_FLAGS, "-O2", "-c", str(runtime)])
     kernels = " ".join(f"SHIM_KERNEL({name})" for name in build.signatures(source))
-    unit = Path(compiled.parent) / f"{source.stem}-{hashlib.sha256(str(source).encode()).hexdigest()[:8]}.cpp"
-    unit.write_text(f'#include "{header}"\n#include "{source}"\n{kernels}\n', encoding="utf-8")
+    text = f'#include "{header}"\n#include "{source}"\n{kernels}\n'
+    unit = _folder() / f"{source.stem}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.cpp"
+    _made(unit, lambda target: target.write_text(text, encoding="utf-8"))
     # The sanitizer's library is not linked: runtime.cpp has the hooks.
-    hooked = _built(
-        source.stem, [source, header, unit],
-        [gxx, *_FLAGS, "-fsanitize=thread", "-Wno-tsan", "-c", str(unit)],
-    )  # fmt: skip
+    instrumented = [gxx, *_FLAGS, "-fsanitize=thread", "-Wno-tsan", "-c", str(unit)]
+    hooked = _built(source.stem, [source, header, unit], instrumented)
     linked = _built(source.stem, [hooked, compiled], [gxx, "-shared", "-Wl,-Bsymbolic", str(hooked), str(compiled)])
     return ctypes.CDLL(str(linked))
 
