@@ -163,7 +163,7 @@ def to_quarantine(folder: Path, quarantine: Path, name: str, report: str) -> Pat
 
 
 def verify(folder: Path) -> dict[str, Any]:
-    """The manifest of a committed folder whose files still are what was committed; BadInput names the first that is not."""
+    """The manifest of a committed folder, proved against its files; BadInput names the first that changed."""
     manifest = read_json(folder / MANIFEST)
     for name, facts in manifest["files"].items():
         path = folder / name

@@ -32,7 +32,8 @@ def market(mid):
     size = np.full((n, LEVELS), 50, np.int32)
     columns = {
         "bid_px": bid, "ask_px": ask, "bid_sz": size, "ask_sz": size, "low_bid_px": bid[:, 0], "high_ask_px": ask[:, 0],
-        "ts": np.arange(n, dtype=np.int64) * 250_000_000, "ts_event": np.arange(n, dtype=np.int64) * 250_000_000, "segment": np.zeros(n, np.int32),
+        "ts": np.arange(n, dtype=np.int64) * 250_000_000,
+        "ts_event": np.arange(n, dtype=np.int64) * 250_000_000, "segment": np.zeros(n, np.int32),
         "fee_cents": np.full(n, 225, np.int64),
     }  # fmt: skip
     return MarketView(**{k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in columns.items()}, tick_cents=1250)
