@@ -19,6 +19,7 @@ from foxhunt_assets.contracts.instruments import CONTRACTS, UNDEF_PRICE, Contrac
 from foxhunt_assets.contracts.tables import ABSENT_PX
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.market import batch, lobster, roll, symbology
+from foxhunt_assets.market.book import MAX_SLOTS
 from foxhunt_assets.market.databento_csv import CsvReader
 from foxhunt_assets.market.dbn import NOT_DBN, DbnStream, Header, Mapping, midnight, require_book_schema
 from foxhunt_assets.market.formats import is_csv, is_synthetic
@@ -28,6 +29,7 @@ from foxhunt_assets.market.survey import UNMAPPED, Chunk, RecordChunks, Survey, 
 from foxhunt_assets.storage import file_sha256
 
 GAP_S = 60
+_FINEST = 50_000_000  # 0.05, the tick of calendar spreads of the products known; outrights trade in multiples of it
 _ZSTD_MAGIC = 0xFD2FB528
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 _MONTH = re.compile(rf"[A-Z0-9]{{1,3}}[{roll.MONTH_CODES}]\d{{1,2}}")
@@ -104,7 +106,8 @@ def _records(path: Path, gap_s: float) -> Facts:
     damage: list[str] = []
     with _reader(path) as reader:
         header = reader.header
-        chunks = RecordChunks()
+        known = any(_product_of(m.symbol, header) for m in header.mappings)
+        chunks = RecordChunks(_FINEST if known else 0)
         survey = Survey(header, header.dataset == DATASET, int(gap_s * 1e9))
         try:
             for octets in reader.batches() if isinstance(reader, CsvReader) else reader.groups():
@@ -123,6 +126,9 @@ def _records(path: Path, gap_s: float) -> Facts:
     download, refused = _download(path)
     said += batch.warnings(download, path, header.start, header.end or header.start + 1)
     facts["warnings"] = said + _remarks(header, survey, errors)
+    if chunks.not_rebuilt:
+        left = _n(chunks.not_rebuilt, "order record")
+        facts["warnings"].append(f"{left} in no book: beyond {MAX_SLOTS} instruments, or off the step of the prices")
     reasons = [*damage, *refused, *_reasons(path, header, survey)]
     return _concluded(facts, reasons)
 

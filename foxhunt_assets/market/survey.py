@@ -61,12 +61,15 @@ class Chunk:
 
 
 class RecordChunks:
-    """Chunks of DBN records, uint8 [n, length]. Keeps the books that MBO records build."""
+    """Chunks of DBN records, uint8 [n, length]. Keeps the books that MBO records build.
 
-    def __init__(self) -> None:
+    unit: 1e-9 points of which every price is a multiple; 0 where it is not known and the first prices tell.
+    """
+
+    def __init__(self, unit: int = 0) -> None:
         self._orders = book.new_orders()
         self._slots: dict[int, int] = {}
-        self.unit = 0  # price of one step of the rebuilt books; 0 before the first price
+        self.unit = unit
         self.not_rebuilt = 0  # records of instruments beyond MAX_SLOTS or off the unit
 
     @property
