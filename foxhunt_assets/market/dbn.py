@@ -214,7 +214,7 @@ def _open(path: Path) -> tuple[Any, Any]:
         raise BadInput(f"{path}: empty file; download it again")
     raw.seek(0)
     if magic[:2] == _GZIP:
-        raise BadInput(f"{path}: byte 0: gzip, which Databento does not use; download the batch file as DBN")
+        raise BadInput(f"{path}: byte 0: gzip, which Databento does not use; download it as DBN")
     if magic[1:] == _SKIPPABLE:
         raise BadInput(f"{path}: byte 0: a DBZ file, the format before DBN; convert it with Databento's dbn tool")
     return raw, pa.CompressedInputStream(raw, "zstd") if magic == _ZSTD else raw
@@ -235,9 +235,7 @@ def _decode_header(path: Path, stream: Any) -> Header:
     head = bytearray(8)
     got = _fill(path, stream, memoryview(head))
     if got < 8 or head[:3] != b"DBN":
-        raise BadInput(
-            f"{path}: byte 0: no DBN header (a fragment, or not a Databento file); download the batch file as DBN"
-        )
+        raise BadInput(f"{path}: byte 0: no DBN header (a fragment, or no Databento file); download it as DBN")
     if head[3] not in _VERSIONS:
         raise BadInput(f"{path}: DBN version {head[3]}, this reader knows 1 to 3; convert it with Databento's dbn tool")
     body = bytearray(int.from_bytes(head[4:], "little"))

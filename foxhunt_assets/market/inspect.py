@@ -382,7 +382,7 @@ def _lobster(path: Path, gap_s: float) -> Facts:
     facts = {**_file_facts(path, header), **_survey_facts(survey, header), "order_errors": {}, "gap_s": gap_s}
     facts |= {"encoding": "LOBSTER", "schema": "message + orderbook, 10 levels", "with": _other(pair, path).name}
     facts["warnings"] = ["no order counts, no instrument ids and no receive times: the format has none"]
-    return _concluded(facts, ["a Nasdaq equity in LOBSTER's format; only Databento files of CME Globex are decoded"])
+    return _concluded(facts, ["LOBSTER, a Nasdaq equity; only Databento files of CME Globex are decoded"])
 
 
 def _other(pair: lobster.Pair, path: Path) -> Path:

@@ -10,7 +10,7 @@ from foxhunt_assets.contracts.instruments import PRICE_SCALE
 from foxhunt_assets.market.calendar import CHICAGO
 
 _LABEL = 13
-_INSTRUMENTS, _SESSIONS, _SPREADS, _NOTES = 8, 6, 6, 5  # lines or entries shown; --json has all
+_INSTRUMENTS, _SESSIONS, _SPREADS, _GAPS, _NOTES = 8, 6, 5, 2, 5  # lines or entries shown; --json has all
 _MILLIS_BELOW = 60 * 10**9  # ns: a shorter span is shown to the millisecond
 _DAY = "%Y-%m-%d"
 
@@ -173,14 +173,14 @@ def _spread(facts: Facts) -> str:
     if not priced:
         return ""
     one = priced[0]
-    source = "" if one["tick_from"] == "contract" else ", as its prices show"
+    source = "" if one["tick_from"] == "contract" else " (from its prices)"
     return f"{one['symbol']} in ticks of {one['tick'] / PRICE_SCALE:g}{source}: {_distribution(one['spreads'])}"
 
 
 def _distribution(counts: dict[str, int]) -> str:
     """All widths where they are few, else quantiles and the most common ones."""
     total, widths = sum(counts.values()), sorted(counts, key=float)
-    listed = {w: f"{w}: {counts[w]:,} ({counts[w] / total:.1%})" for w in widths}
+    listed = {w: f"{w} ({counts[w] / total:.1%})" for w in widths}
     if len(widths) <= _SPREADS:
         return ", ".join(listed.values())
     reached = list(accumulate(counts[w] for w in widths))
@@ -205,6 +205,7 @@ def _gaps(facts: Facts) -> str:
     if not facts["gap_count"]:
         return f"none over {facts['gap_s']:g} s in a {unit}, the longest {longest:.1f} s"
     zone: Any = CHICAGO if facts["session_kind"] == "trade date" else UTC
-    listed = ", ".join(f"{_instant(g['from'], zone)} ({(g['to'] - g['from']) / 1e9:,.0f} s)" for g in facts["gaps"][:3])
-    more = ", ..." if facts["gap_count"] > 3 else ""
-    return f"{facts['gap_count']:,} over {facts['gap_s']:g} s in a {unit}: {listed}{more}"
+    longest_first = sorted(facts["gaps"], key=lambda g: g["from"] - g["to"])[:_GAPS]
+    listed = ", ".join(f"{_instant(g['from'], zone)} ({(g['to'] - g['from']) / 1e9:,.0f} s)" for g in longest_first)
+    which = ", the longest" if facts["gap_count"] > _GAPS else ""
+    return f"{facts['gap_count']:,} over {facts['gap_s']:g} s in a {unit}{which}: {listed}"

@@ -68,7 +68,7 @@ def test_its_counts_are_those_of_the_decoder(real_data: Path, tmp_path: Path) ->
 def test_a_page_of_an_ordinary_file_fits_one_screen(real_data: Path) -> None:
     page = inspect_text.text(inspect.inspect(real_data / HOUR)).splitlines()
     assert len(page) <= 24 and max(map(len, page)) <= 120
-    assert "spread       ESH4 in ticks of 0.25: 1: 41,460 (89.9%), 2: 4,363 (9.5%), 3: 275 (0.6%), 4: 33 (0.1%)" in page
+    assert "spread       ESH4 in ticks of 0.25: 1 (89.9%), 2 (9.5%), 3 (0.6%), 4 (0.1%)" in page
     assert "received     2023-12-25 00:00:00 to 23:59:59 UTC" in page
     assert "             2023-12-24 18:00:00 to 2023-12-25 17:59:59 Chicago" in page
 

@@ -39,7 +39,7 @@ def refused(words: str, records: int | None, verdict: str = "") -> Outcome:
 
 
 NO_HEADER = "no DBN header"
-LOBSTER = refused("names no columns; not a Databento CSV", 999, "a Nasdaq equity in LOBSTER's format")
+LOBSTER = refused("names no columns; not a Databento CSV", 999, "LOBSTER, a Nasdaq equity")
 NO_BOOK_YET = "no book ever has both sides"  # two cancels of orders from before the cut
 OUTCOMES = {
     "alegitdude-Backtester/ES-20251105_symbology.csv": refused("no book schema", 0, "no market data"),
