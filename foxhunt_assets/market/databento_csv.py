@@ -40,6 +40,11 @@ _NEEDED = {
 }
 _OPTIONAL = ("rtype", "publisher_id", "depth", "channel_id", "ts_in_delta", "sequence")  # 0 where there is no column
 _UNREADABLE = (OSError, EOFError, zipfile.BadZipFile, zlib.error)
+_BAD_ARCHIVE = (
+    *_UNREADABLE,
+    RuntimeError,
+    ValueError,
+)  # unknown method, encrypted, undecodable name
 _BLANK_SIDE = ord("N")
 
 
@@ -227,7 +232,10 @@ def _open(path: Path) -> tuple[Any, Any]:
         raise BadInput(f"{path}: no such file")
     if path.suffix == ".zip":
         archive, member = _zipped(path)
-        inside = archive.open(member)
+        try:
+            inside = archive.open(member)
+        except _BAD_ARCHIVE as error:
+            raise _damaged(path, error) from None
         return inside, pa.PythonFile(inside, mode="r")
     raw = pa.OSFile(str(path))
     return raw, pa.CompressedInputStream(raw, "zstd") if path.suffix == ".zst" else raw
@@ -241,7 +249,7 @@ def _bytes_inside(path: Path) -> int:
 def _zipped(path: Path) -> tuple[zipfile.ZipFile, zipfile.ZipInfo]:
     try:
         archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
+    except _BAD_ARCHIVE as error:
         raise BadInput(f"{path}: {error}; the archive is cut or damaged: download it again") from None
     members = [m for m in archive.infolist() if m.filename.endswith(".csv") and not m.filename.startswith("__MACOSX")]
     if len(members) != 1:
