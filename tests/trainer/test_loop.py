@@ -137,7 +137,7 @@ def test_a_resume_that_lost_a_buffer_is_refused(trained, tmp_path, monkeypatch):
 
 
 def test_what_breaks_its_contract_lies_in_quarantine_and_is_no_run(trained, tmp_path, monkeypatch):
-    spec = _other(trained, tmp_path)
+    spec = _other(trained, tmp_path, config=tiny_config(run={"n_steps": 6}))
     complete = diag.DiagBuilder._complete
 
     def forged(self, measured):

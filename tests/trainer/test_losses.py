@@ -18,7 +18,7 @@ def test_ppo_by_hand():
     log_ratio = log_pi - old.log()
     rows = losses.ppo_surrogate(log_ratio.exp(), advantage, 0.2)
     assert rows.tolist() == pytest.approx([-1.2, 1.8, -0.5, 0.8], abs=1e-6)
-    assert float(rows.mean()) == pytest.approx(0.225, abs=1e-6)
+    assert rows.mean().item() == pytest.approx(0.225, abs=1e-6)
     assert float(losses.k3(log_ratio).mean()) == pytest.approx(0.184047442167, abs=1e-6)
     assert torch.autograd.grad(rows.mean(), log_pi)[0].tolist() == pytest.approx([0, 0.45, -0.125, 0], abs=1e-6)
 
