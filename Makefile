@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# CuPy loads our kernels on an NVIDIA machine; nothing else needs it.
+GPU := $(shell command -v nvidia-smi >/dev/null 2>&1 && echo ,gpu)
 .DEFAULT_GOAL := help
 .PHONY: help demo test ui lint bench clean
 
@@ -14,11 +16,11 @@ help:
 
 $(VENV)/.run: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e .
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[run$(GPU)]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[dev$(GPU)]'
 	@touch $@
 
 demo: $(VENV)/.run
