@@ -18,20 +18,27 @@ extern "C" __global__ void gae_backwards(const float* __restrict__ rewards, cons
     long long account = (long long)blockIdx.x * ACCOUNTS + x;
     float discount = gamma_at ? *gamma_at : gamma;
     float continued = decay_at ? *decay_at : decay;  // gamma lambda
-    float running = 0.0f, value[TILE / LANES];
+    float running = 0.0f, value[TILE / LANES], next[TILE / LANES], reward[TILE / LANES];
+    bool ends[TILE / LANES], cut[TILE / LANES];
     for (long long end = steps; end > 0; end -= TILE) {
         long long first = end > TILE ? end - TILE : 0, at = (first + lane) * accounts + account;
         int n = (int)(end - first);
 #pragma unroll
+        for (int j = 0; j < TILE / LANES; ++j)
+            if (lane + j * LANES < n && account < accounts) {
+                long long word = at + j * LANES * accounts;
+                value[j] = values[word];
+                next[j] = next_values[word];
+                reward[j] = rewards[word];
+                ends[j] = terminated[word];
+                cut[j] = truncated[word];
+            }
+#pragma unroll
         for (int j = 0; j < TILE / LANES; ++j) {
             int k = lane + j * LANES;
             if (k < n && account < accounts) {
-                long long word = at + j * LANES * accounts;
-                bool ends = terminated[word];
-                float bootstrap = ends ? 0.0f : next_values[word];
-                value[j] = values[word];
-                delta[k][x] = rewards[word] + discount * bootstrap - value[j];
-                trace[k][x] = ends || truncated[word] ? 0.0f : continued;
+                delta[k][x] = reward[j] + discount * (ends[j] ? 0.0f : next[j]) - value[j];
+                trace[k][x] = ends[j] || cut[j] ? 0.0f : continued;
             }
         }
         __syncthreads();

@@ -6,7 +6,7 @@ import torch
 
 from kernels import build
 
-_THREADS = 256
+_THREADS = 128
 
 
 def _words(table: torch.Tensor) -> torch.Tensor:
@@ -19,9 +19,11 @@ def windows(table: torch.Tensor, segment_start: torch.Tensor, anchors: torch.Ten
     words = _words(table)
     n, width = anchors.numel(), words.shape[1]
     out = torch.empty(n, steps, width, dtype=torch.int32, device=table.device)
+    wide = width % 4 == 0 and words.data_ptr() % 16 == 0
+    function, loads = ("gather_wide_windows", width // 4) if wide else ("gather_windows", width)
     inputs = (words, segment_start.contiguous(), anchors.contiguous())
-    grid = (n, build.ceil_div(steps * width, _THREADS))
-    build.launch("gather", "gather_windows", grid, (_THREADS,), *inputs, steps, width, out)
+    grid = (n, build.ceil_div(steps * loads, _THREADS))
+    build.launch("gather", function, grid, (_THREADS,), *inputs, steps, loads, out)
     return out.view(table.dtype)
 
 

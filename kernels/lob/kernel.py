@@ -8,6 +8,7 @@ from kernels import build
 from kernels.lob.reference import Fill, Memory
 
 _THREADS = 128
+_FEW = 16_384  # accounts under which smaller blocks spread better over the chip
 _TILE = 1280  # words of a side a block holds, and the most levels a side may have
 
 
@@ -27,8 +28,9 @@ def fill(
     outputs = (filled, tick_lots, per_level, consumed, rest)
     if levels > _TILE:
         raise ValueError(f"px: {levels} levels, the kernel holds at most {_TILE}")
-    grid = (build.ceil_div(accounts, min(_THREADS, _TILE // levels)),)
-    build.launch("lob", "lob_fill", grid, (_THREADS,), *inputs, absent, accounts, levels, *outputs)
+    threads = 32 if accounts < _FEW else _THREADS
+    grid = (build.ceil_div(accounts, min(threads, _TILE // levels)),)
+    build.launch("lob", "lob_fill", grid, (threads,), *inputs, absent, accounts, levels, *outputs)
     return Fill(*outputs)
 
 

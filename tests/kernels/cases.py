@@ -207,18 +207,20 @@ class orders:
         return *got, left, *after, *narrow, *lob.mid_half_ticks(x["px"][:, 0], x["px"][:, 1])
 
 
-@case("gather_windows", "gather_rows")
+@case("gather_windows", "gather_wide_windows", "gather_rows")
 class tape_rows:
     def inputs(g):
         return {
-            "features": torch.randn(100, 7, generator=g), "labels": torch.randint(-1, 21, (100, 3), generator=g),
+            "features": torch.randn(100, 8, generator=g), "odd": torch.randn(100, 7, generator=g),
+            "labels": torch.randint(-1, 21, (100, 3), generator=g),
             "start": torch.tensor([0, 40, 41, 90]).repeat_interleave(torch.tensor([40, 1, 49, 10])),
             "anchors": torch.cat([torch.tensor([0, 3, 40, 90, 99]), torch.randint(0, 100, (9,), generator=g)]),
         }  # fmt: skip
 
     def call(x):
-        windows = gather.windows(x["features"], x["start"], x["anchors"], 12)
-        return windows, gather.rows(x["labels"], x["anchors"]), gather.windows(x["labels"], x["start"], x["anchors"], 1)
+        where = (x["start"], x["anchors"])
+        windows = (gather.windows(x["features"], *where, 12), gather.windows(x["odd"], *where, 12))
+        return *windows, gather.rows(x["labels"], x["anchors"]), gather.windows(x["labels"], *where, 1)
 
 
 @case("policy_sample", ulps=8)

@@ -7,6 +7,7 @@
 #include <utility>
 
 struct uint3 { unsigned int x, y, z; };
+struct alignas(16) int4 { int x, y, z, w; };
 
 extern "C" {
 uint3 shim_thread();
