@@ -30,6 +30,7 @@ FLAG_NAMES = {
 }  # fmt: skip
 
 _HEADER = [("length", "u1"), ("rtype", "u1"), ("publisher_id", "<u2"), ("instrument_id", "<u4"), ("ts_event", "<u8")]
+HEADER_BYTES = 16  # of every record
 _LEVEL = [
     ("bid_px", "<i8"),
     ("ask_px", "<i8"),
@@ -170,19 +171,19 @@ class DbnReader(DbnStream):
 
 
 def _run_of_one_length(octets: np.ndarray) -> int:
-    """How many whole records at the start have the length of the first; -1 where a record says length 0."""
+    """How many whole records at the start have the length of the first; -1 where it is too short for a record."""
     if not octets.size:
         return 0
     size = 4 * int(octets[0])
-    if size == 0:
+    if size < HEADER_BYTES:
         return -1
     same = octets[: octets.size // size * size : size] == octets[0]
     return len(same) if same.all() else int(same.argmin())
 
 
 def _unfinished(index: int, there: int, size: int) -> str:
-    if size == 0:
-        return f"record {index} says that its length is 0; the file is damaged: download it again"
+    if size < HEADER_BYTES:
+        return f"record {index} says that its length is {size} bytes; the file is damaged: download it again"
     return (
         f"ends inside record {index} ({there} of {size} bytes); the file is cut or two files were joined: "
         "download it again"
@@ -248,9 +249,15 @@ def _decode_header(path: Path, stream: Any) -> Header:
         raise BadInput(f"{path}: header does not decode ({error}); download it again") from None
 
 
+def _instrument_id(text: str) -> int:
+    if not 0 <= int(text) < 2**32:
+        raise ValueError(f"instrument id {text} is no uint32")
+    return int(text)
+
+
 def _header(meta: Any) -> Header:
     mappings = [
-        Mapping(symbol, int(part["symbol"]), midnight(part["start_date"]), midnight(part["end_date"]))
+        Mapping(symbol, _instrument_id(part["symbol"]), midnight(part["start_date"]), midnight(part["end_date"]))
         for symbol, parts in meta.mappings.items()
         for part in parts
         if part["symbol"] and part["start_date"] < part["end_date"]  # an empty interval maps nothing
@@ -271,8 +278,8 @@ def _header(meta: Any) -> Header:
 
 
 def midnight(day: Any) -> int:
-    """ns UTC of the start of a date."""
-    return (day.toordinal() - datetime(1970, 1, 1, tzinfo=UTC).toordinal()) * DAY_NS
+    """ns UTC of the start of a day, at most the last instant an int64 holds (2262): a damaged date may lie beyond."""
+    return min((day.toordinal() - datetime(1970, 1, 1, tzinfo=UTC).toordinal()) * DAY_NS, 2**63 - 1)
 
 
 def require_book_schema(path: Path, header: Header) -> None:

@@ -19,7 +19,7 @@ from foxhunt_assets.contracts.tables import ABSENT_PX, LEVELS
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.market import book, calendar
 from foxhunt_assets.market.compiled import cached
-from foxhunt_assets.market.dbn import F_LAST, F_MAYBE_BAD_BOOK, F_SNAPSHOT, FLAG_NAMES, Header, Mapping
+from foxhunt_assets.market.dbn import DAY_NS, F_LAST, F_MAYBE_BAD_BOOK, F_SNAPSHOT, FLAG_NAMES, Header, Mapping
 from foxhunt_assets.market.grid import ASK, BID, BUY, PX, SELL
 
 EARLIEST, LATEST = (int(datetime(y, 1, 1, tzinfo=UTC).timestamp()) * 10**9 for y in (2000, 2100))
@@ -34,6 +34,8 @@ RTYPES = {
     35: "ohlcv-1d", 36: "ohlcv-eod", 160: "mbo", 192: "cmbp-1", 195: "bbo-1s", 196: "bbo-1m",
 }  # fmt: skip
 _MBO, _BARS = 160, (32, 33, 34, 35, 36)
+# bytes of the records whose fields are read (8 more with ts_out); of the others a receive time after the header
+_SIZES = {0: 48, 1: 80, 10: 368, _MBO: 56, 195: 80, 196: 80, 32: 56, 33: 56, 34: 56, 35: 56, 36: 56}
 _EVENTS = (0, 1, 10)  # action, side, flags and size lie where MBP-10 has them
 _QUOTES = (1, 10, 195, 196)  # the best level lies where MBP-10 has it
 _SAMPLES = (195, 196)  # a row is a sample, not an event
@@ -85,12 +87,11 @@ class RecordChunks:
                 yield self._chunk(octets[a:b], int(octets[a, 1]))
 
     def _chunk(self, octets: np.ndarray, rtype: int) -> Chunk:
+        kind, size = RTYPES.get(rtype, f"rtype {rtype}"), octets.shape[1]
+        if size % 8 or size < 24 or size - _SIZES.get(rtype, size) not in (0, 8):
+            return _header_only(octets, f"{kind} of {size} bytes")
         words, halves = octets.view(np.int64), octets.view(np.uint32)
-        common: dict[str, Any] = {
-            "kind": RTYPES.get(rtype, f"rtype {rtype}"),
-            "ids": halves[:, 1],
-            "ts_event": octets.view(np.uint64)[:, 1],
-        }
+        common: dict[str, Any] = {"kind": kind, "ids": halves[:, 1], "ts_event": octets.view(np.uint64)[:, 1]}
         if rtype == _MBO:
             return self._mbo(octets, words, halves, common)
         if rtype in _BARS:
@@ -143,6 +144,12 @@ class RecordChunks:
             **common, ts=words[:, 5], action=action, side=side, flags=flags, size=halves[:, 8].astype(np.int64),
             bid=best[:, 0], ask=best[:, 1], ends=event_ends(action, flags), prices=quoted[:, None],
         )  # fmt: skip
+
+
+def _header_only(octets: np.ndarray, kind: str) -> Chunk:
+    """Records of a length that is not their type's: nothing but the header can be read."""
+    ids, ts = octets[:, 4:8].copy(), octets[:, 8:16].copy()
+    return Chunk(kind, ids.view(np.uint32)[:, 0], ts.view(np.int64)[:, 0], ts.view(np.uint64)[:, 0])
 
 
 def event_ends(action: np.ndarray, flags: np.ndarray) -> np.ndarray:
@@ -243,7 +250,9 @@ class Sessions:
         self.found: dict[str, list[int]] = {}  # trade date: records, first and last time, crossed or locked books
         self.outside = self.crossed_outside = self.gap_count = self.longest = 0
         self.gaps: list[tuple[int, int]] = []
-        self._windows: list[calendar.Window] = []
+        self._windows: dict[int, calendar.Window] = {}  # by opening
+        self._days: set[int] = set()  # whose windows are there
+        self._opens = self._closes = np.zeros(0, np.int64)
         self._last: tuple[int, int] | None = None  # window and time of the record before
 
     def add(self, ts: np.ndarray, ts_event: np.ndarray, crossed: np.ndarray) -> None:
@@ -284,28 +293,27 @@ class Sessions:
 
     def _window_of(self, ts: np.ndarray) -> np.ndarray:
         if not self.globex:
-            return ts // (86_400 * 10**9)
-        first, last = (calendar.chicago_date(int(t)) for t in (ts.min(), ts.max()))
-        if (
-            not self._windows
-            or first < self._windows[0].trade_date
-            or last + timedelta(1) > self._windows[-1].trade_date
-        ):
-            self._extend(first, last)
-        opens = np.array([w.open_ns for w in self._windows])
-        closes = np.array([w.close_ns for w in self._windows])
-        at = np.searchsorted(opens, ts, side="right") - 1
-        return np.where((at >= 0) & (ts < closes[at]), opens[at] // 10**9, -1)
+            return ts // DAY_NS
+        for day in np.unique(ts // DAY_NS).tolist():
+            if day not in self._days:
+                self._add_windows(day)
+        at = np.searchsorted(self._opens, ts, side="right") - 1
+        return np.where((at >= 0) & (ts < self._closes[at]), self._opens[at] // 10**9, -1)
 
-    def _extend(self, first: date, last: date) -> None:
-        known = [w.trade_date for w in self._windows]
-        start, end = min([first - timedelta(4), *known]), max([last + timedelta(5), *known])
-        self._windows = calendar.windows(start, end)
+    def _add_windows(self, day: int) -> None:
+        """The trading windows that a UTC day can lie in. Day by day, because one wild time may be decades away."""
+        self._days.add(day)
+        around = date(1970, 1, 1) + timedelta(day)
+        for window in calendar.windows(around - timedelta(1), around + timedelta(1)):
+            self._windows[window.open_ns] = window
+        ordered = sorted(self._windows)
+        self._opens = np.array(ordered or [LATEST], np.int64)
+        self._closes = np.array([self._windows[o].close_ns for o in ordered] or [LATEST], np.int64)
 
     def _name(self, window: int) -> str:
         if not self.globex:
             return (date(1970, 1, 1) + timedelta(window)).isoformat()
-        return next(w.trade_date for w in self._windows if w.open_ns // 10**9 == window).isoformat()
+        return self._windows[window * 10**9].trade_date.isoformat()
 
 
 class Survey:

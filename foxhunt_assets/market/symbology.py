@@ -41,16 +41,19 @@ def beside(path: Path) -> tuple[Mapping, ...] | None:
 def read_csv(path: Path) -> tuple[Mapping, ...]:
     """Columns raw_symbol, instrument_id and date, one row an instrument and day."""
     days: dict[tuple[int, str], list[date]] = {}
-    with path.open(encoding="utf-8-sig", newline="") as f:
-        rows = csv.DictReader(f)
-        if not set(COLUMNS) <= set(rows.fieldnames or ()):
-            raise BadInput(f"{path}: line 1: columns {', '.join(COLUMNS)} are needed; download the symbology again")
-        for line, row in enumerate(rows, 2):
-            try:
-                key = int(row["instrument_id"]), row["raw_symbol"]
-                days.setdefault(key, []).append(date.fromisoformat(row["date"]))
-            except (TypeError, ValueError) as error:
-                raise BadInput(f"{path}: line {line}: {error}; download the symbology again") from None
+    try:
+        rows = csv.DictReader(path.read_text(encoding="utf-8-sig").splitlines())
+        names = set(rows.fieldnames or ())
+    except (ValueError, csv.Error) as error:
+        raise BadInput(f"{path}: no CSV file ({error}); download the symbology again") from None
+    if not set(COLUMNS) <= names:
+        raise BadInput(f"{path}: line 1: columns {', '.join(COLUMNS)} are needed; download the symbology again")
+    try:
+        for row in rows:
+            key = int(row["instrument_id"]), row["raw_symbol"]
+            days.setdefault(key, []).append(date.fromisoformat(row["date"]))
+    except (TypeError, ValueError, csv.Error) as error:
+        raise BadInput(f"{path}: line {rows.line_num}: {error}; download the symbology again") from None
     return intervals(days)
 
 

@@ -205,7 +205,7 @@ def damaged(folder: Path, how: str) -> Path:
     ("how", "words", "decoder_too"),
     [
         ("cut", r"ends inside record 1 \(367 of 368 bytes\)", True),
-        ("no length", "record 1 says that its length is 0", True),
+        ("no length", "record 1 says that its length is 0 bytes", True),
         ("foreign", "holds 2 system records besides mbp-10", True),
         ("unmapped", "no symbol is mapped", True),
         ("spreads", "holds only calendar spreads", True),
