@@ -326,3 +326,33 @@ def test_the_command_prints_a_page_or_json(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "b.dbn").write_bytes(b"nothing of the kind")
     assert main(["inspect", str(tmp_path / "b.dbn")]) == 2
     assert "no DBN header" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("suffix", ["mbp.dbn", "mbo.dbn", "mbp.csv"])
+def test_no_damage_brings_it_down(tmp_path: Path, suffix: str) -> None:
+    """Bytes changed, cut out and cut off: a refusal or a page, never another error."""
+    rng = np.random.default_rng(17)
+    sound = tmp_path / f"sound.{suffix.removesuffix('.csv').removesuffix('.dbn')}"
+    if "mbo" in suffix:
+        made.write_mbo(tmp_path / suffix, [mbo(T0 + i, "A", "AB"[i % 2], i, 20_001 - i % 2, 1) for i in range(40)])
+    else:
+        made.write_mbp(sound, [mbp(T0 + i * MS, ask=20_001 + i % 3) for i in range(4)])
+        if suffix.endswith("csv"):
+            databento.DBNStore.from_file(sound).to_csv(tmp_path / suffix)
+        else:
+            sound.rename(tmp_path / suffix)
+    whole, path = (tmp_path / suffix).read_bytes(), tmp_path / f"damaged.{suffix}"
+    seen = set()
+    for _ in range(80):
+        raw = bytearray(whole)
+        for at in rng.integers(0, len(raw), rng.integers(1, 4)):
+            raw[at] = rng.integers(256)
+        a, b = sorted(rng.integers(0, len(raw), 2).tolist())
+        raw = [raw, raw[:a] + raw[b:], raw[: max(a, 1)]][rng.integers(3)]
+        path.write_bytes(raw)
+        try:
+            seen.add(facts_of(path)["usable"])
+        except BadInput as error:
+            assert str(error).startswith(str(path)) and "\n" not in str(error)
+            seen.add("refused")
+    assert "refused" in seen and len(seen) > 1
