@@ -6,6 +6,7 @@ A fault is something wrong with a readable artefact. What cannot be read at all 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from foxhunt_assets import storage
-from foxhunt_assets.contracts.tables import arrow_schema, label_columns
+from foxhunt_assets.contracts.tables import ABSENT_PX, arrow_schema, label_columns
 from foxhunt_assets.errors import ContractBroken
 from foxhunt_assets.market import labels
 from foxhunt_assets.market.folds import FoldSpec, Range
@@ -91,4 +92,26 @@ def label_faults(folder: Path, spec: FoldSpec) -> list[str]:
             faults.append(f"h{h}: row {row} has a label that reaches out of its segment")
         if not len(labelled):
             faults.append(f"h{h}: no row has a label; the horizon is longer than every segment")
+    return faults
+
+
+def label_mid_faults(folder: Path, spec: FoldSpec, bid: np.ndarray, ask: np.ndarray) -> list[str]:
+    """Labels that are there without two sound mids in one segment, or not there with them. bid, ask: int64 [n], best
+    prices in ticks. Where sigma_step is 0 a moved price has no label."""
+    table = read_labels(folder)
+    sound = (bid != ABSENT_PX) & (ask != ABSENT_PX) & (bid < ask)
+    flat = json.loads(table.schema.metadata[b"sigma_step"]) == 0
+    faults = []
+    for h in spec.horizons:
+        may = np.zeros(spec.n_rows, bool)
+        for s in spec.segments:
+            a, b = s.row_start, s.row_end - h
+            if a < b:
+                may[a:b] = sound[a:b] & sound[a + h : b + h]
+                if flat:
+                    may[a:b] &= (bid + ask)[a:b] == (bid + ask)[a + h : b + h]
+        wrong = np.flatnonzero((table[f"h{h}"].to_numpy() >= 0) != may)
+        if len(wrong):
+            has = "no label where one belongs" if may[wrong[0]] else "a label without two sound mids in its segment"
+            faults.append(f"h{h}: row {wrong[0]} has {has} ({len(wrong)} such rows)")
     return faults

@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 
+from foxhunt_assets import sources
 from foxhunt_assets.partitions import Partitions, known_files
 from foxhunt_assets.resources import GIT_TAG, SETTINGS_TAG, World, git_identity
 
@@ -96,7 +97,12 @@ def new_files(parts: Partitions, world: World) -> dg.SensorDefinition:
                 for key, sha in content.items()
             ],
             dynamic_partitions_requests=[parts.files.build_add_request(new)] if new else [],
-            asset_events=[_observed(key, sha) for key, sha in content.items() if before["content"].get(key) != sha],
+            # the new version of a file, so that its snapshots show as out of date until they are decoded
+            asset_events=[
+                sources.observation(world, key, files[key])
+                for key, sha in content.items()
+                if before["content"].get(key) != sha
+            ],
             cursor=json.dumps({"files": now, "content": {**before["content"], **content}}),
         )
 
@@ -106,11 +112,6 @@ def new_files(parts: Partitions, world: World) -> dg.SensorDefinition:
 def _size_and_time(path: Any) -> list[int]:
     stat = path.stat()
     return [stat.st_size, stat.st_mtime_ns]
-
-
-def _observed(key: str, sha: str) -> dg.AssetObservation:
-    """The new version of a source file, so that its snapshots show as out of date until they are decoded."""
-    return dg.AssetObservation("dbn_files", partition=key, tags={"dagster/data_version": sha})
 
 
 def nightly(world: World) -> dg.ScheduleDefinition:

@@ -24,9 +24,9 @@ CHECKED = "data_version"  # metadata of a check: what it looked at
 
 # Blocking checks of each asset. A test holds this table equal to the definitions.
 BLOCKING: Mapping[str, tuple[str, ...]] = {
-    "es_snapshots": ("snapshots_contract", "snapshots_sql"),
+    "es_snapshots": ("snapshots_contract", "snapshots_sql", "source_traced"),
     "fold_spec": ("no_leak",),
-    "frd_labels": ("labels_contract", "labels_sql"),
+    "frd_labels": ("labels_contract", "labels_sql", "label_mids"),
     "feature_norm": ("norm_contract",),
     "checkpoint": ("checkpoint_contract",),
     "diag": ("diag_contract", "train_sql"),

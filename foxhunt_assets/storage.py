@@ -7,6 +7,7 @@ committed folder still holds what was committed.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -95,11 +96,15 @@ def write_text(path: Path, text: str) -> None:
     """Write beside, fsync, rename: a reader sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    with beside.open("w", encoding="utf-8") as f:
-        f.write(text)
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(beside, path)
+    try:
+        with beside.open("w", encoding="utf-8") as f:
+            f.write(text)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(beside, path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise _no_space(error, path) from None
 
 
 def build_folder(
@@ -113,8 +118,9 @@ def build_folder(
     """Fill a folder beside `target`, validate it, add its manifest, fsync it, and rename it into place.
 
     write(folder) fills it; validate(folder) raises ContractBroken, after which the folder lies in quarantine with
-    report.txt and the error goes on. Any other error leaves nothing. identity is stored in manifest.json beside
-    the sha256 and size of each file. replace: an existing target gives way (else it is an error). Returns the manifest.
+    report.txt and the error goes on. Any other error leaves nothing; a full disk is BadInput. identity is stored in
+    manifest.json beside the sha256 and size of each file. replace: an existing target gives way (else it is an
+    error). Returns the manifest.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
@@ -126,8 +132,26 @@ def build_folder(
     except ContractBroken as error:
         to_quarantine(beside, quarantine, target.name, str(error))
         raise
+    except OSError as error:
+        raise _no_space(error, target) from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def sweep(target: Path) -> None:
+    """Remove what a killed build of `target` left beside it. Only its one builder may, under a lock."""
+    for left in target.parent.glob(f".{target.name}.*"):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _no_space(error: OSError, target: Path) -> Exception:
+    """A full disk as the one line a person can act on; any other error as it is."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return error
+    return BadInput(
+        f"{target.parent}: no space left on the disk while {target.name} was written; nothing of it is kept: "
+        "free some space or set FOXHUNT_HOME to another disk"
+    )
 
 
 def commit(beside: Path, target: Path, identity: Mapping[str, Any], replace: bool = False) -> dict[str, Any]:

@@ -20,7 +20,7 @@ FLOORS = (
     ("market", "simulator"),
     ("evaluation", "determinism"),
     ("trainer",),
-    ("partitions", "resources", "gates", "audits"),
+    ("partitions", "resources", "sources", "gates", "audits"),
     ("assets", "checks", "automation"),
     ("build", "lineage", "run_folders", "ui"),
     ("demo", "gate"),
@@ -29,7 +29,8 @@ FLOORS = (
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
 # A floor may look inside itself only as said here, with the reason.
 WITHIN = {
-    ("gates", "resources"), ("gates", "partitions"), ("audits", "resources"),  # four small modules of one floor
+    ("gates", "resources"), ("gates", "partitions"), ("audits", "resources"),  # small modules of one floor
+    ("sources", "resources"),
     ("settings", "errors"),
 }  # fmt: skip
 ABOVE_TRAINER = [name for floor in FLOORS[FLOORS.index(("trainer",)) + 1 :] for name in floor]

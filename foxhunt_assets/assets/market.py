@@ -11,13 +11,14 @@ from typing import Any
 import dagster as dg
 import numpy as np
 
-from foxhunt_assets import audits, gates, storage
+from foxhunt_assets import audits, gates, sources, storage
 from foxhunt_assets.assets import pictures
 from foxhunt_assets.assets.metadata import column_schema, folder_metadata
 from foxhunt_assets.assets.versions import json_sha256, table_sha256
 from foxhunt_assets.contracts.tables import ABSENT_PX, SNAPSHOTS
-from foxhunt_assets.errors import BadInput, FoxhuntError
-from foxhunt_assets.market import folds, snapshots, synthetic, tape
+from foxhunt_assets.errors import BadInput, ContractBroken, FoxhuntError
+from foxhunt_assets.market import folds, roll, sessions, snapshots, synthetic, tape
+from foxhunt_assets.market.volume import FileVolume, file_volume
 from foxhunt_assets.partitions import Partitions, known_files
 from foxhunt_assets.resources import World, partition_of, step
 from foxhunt_assets.trainer.run_spec import code_hash
@@ -43,7 +44,9 @@ def market_assets(parts: Partitions) -> list[Any]:
         "is the sha256 of its bytes.",
     )
     def dbn_files(context: Any, world: dg.ResourceParam[World]) -> dg.DataVersionsByPartition:
-        return observe_files(context.instance, world)
+        for event in observe_files(context.instance, world):
+            context.log_event(event)
+        return dg.DataVersionsByPartition({})  # the events carry the versions, with what the headers say
 
     @dg.asset(
         partitions_def=parts.files,
@@ -74,49 +77,96 @@ def market_assets(parts: Partitions) -> list[Any]:
     return [dbn_files, es_snapshots, fold_spec]
 
 
-def observe_files(instance: dg.DagsterInstance, world: World) -> dg.DataVersionsByPartition:
-    """Version of each registered file that is there."""
+def observe_files(instance: dg.DagsterInstance, world: World) -> list[dg.AssetObservation]:
+    """Version and header facts of each registered file that is there."""
     files = world.source_files()
-    there = {key: world.source_sha256(files[key]) for key in known_files(instance) if key in files}
-    return dg.DataVersionsByPartition(there)
+    return [sources.observation(world, key, files[key]) for key in known_files(instance) if key in files]
 
 
 def make_snapshots(context: dg.AssetExecutionContext, world: World, key: str) -> dg.MaterializeResult:
-    """Decode one file; where the same file was decoded by the same code already, its folder stands."""
+    """Decode one file; where the same file was decoded by the same code already, its folder stands.
+
+    One process decodes a file at a time; a second one stops. With instrument_mode `volume` the earlier files' volumes
+    decide too, and are part of the identity.
+    """
     path = world.source_file(key)
     data = world.settings.data
+    told = earlier_volumes(world, path) if data.instrument_mode == roll.VOLUME else []
+    inputs = {"dbn_files": world.source_sha256(path)}
+    if told:
+        inputs["volume"] = json_sha256([volume.to_json() for volume in told])
     identity = {
         "asset": "es_snapshots",
         "partition": key,
         "source": path.relative_to(world.settings.data_dir).as_posix(),
-        "inputs": {"dbn_files": world.source_sha256(path)},
+        "inputs": inputs,
         "code": market_code(),
         "clock": {"grid_ms": data.row_ms, "instrument_mode": data.instrument_mode, "root": data.root},
     }
     folder = world.layout.snapshots(key)
-    if not _stands(folder, identity):
-        storage.build_folder(
-            folder,
-            lambda out: _decode(context, world, path, out),
-            snapshots.validate,
-            world.layout.quarantine,
-            identity,
-            replace=True,
+    with storage.lock(world.layout.work / "locks" / f"snapshots-{key}.lock", f"the decoding of {path.name}"):
+        storage.sweep(folder)
+        if not _stands(folder, identity):
+            _decode_and_commit(world, key, folder, identity, told)
+        report = storage.read_json(folder / REPORT_FILE)
+        values = {**_report_values(report), "book": _book_picture(folder, key),
+                  "sessions": dg.MetadataValue.md(sessions.markdown(sessions.session_table(folder)))}  # fmt: skip
+        return dg.MaterializeResult(
+            data_version=dg.DataVersion(snapshots_version(folder)), metadata=folder_metadata(world, folder, values)
         )
-    report = storage.read_json(folder / REPORT_FILE)
-    return dg.MaterializeResult(
-        data_version=dg.DataVersion(snapshots_version(folder)),
-        metadata=folder_metadata(world, folder, {**_report_values(report), "book": _book_picture(folder, key)}),
-    )
+
+
+def _decode_and_commit(
+    world: World,
+    key: str,
+    folder: Path,
+    identity: dict[str, Any],
+    told: Sequence[FileVolume],
+) -> None:
+    """Write the folder, or note why the file is in quarantine. A full disk is not the file's fault."""
+    path = world.source_file(key)
+
+    def write(out: Path) -> None:
+        try:
+            _decode(world, path, out, told)
+        except BadInput as error:
+            sources.hold(world, key, path, str(error))
+            raise
+
+    try:
+        storage.build_folder(folder, write, snapshots.validate, world.layout.quarantine, identity, replace=True)
+    except ContractBroken as error:
+        sources.hold(world, key, path, str(error))
+        raise
+    sources.release(world, key)
+
+
+def earlier_volumes(world: World, path: Path) -> list[FileVolume]:
+    """What each readable file traded that begins before this one, remembered by content."""
+    found = {other: _volume(world, other) for other in world.source_files().values()}
+    own = found.pop(path)
+    return [v for v in found.values() if v is not None and own is not None and v.first < own.first]
+
+
+def _volume(world: World, path: Path) -> FileVolume | None:
+    place = world.layout.work / "volumes" / f"{world.source_sha256(path)}-{world.settings.data.root}.json"
+    if not place.exists():
+        try:
+            made = file_volume(path, world.facts)
+        except BadInput:  # its own partition says why
+            return None
+        storage.write_json(place, made.to_json() if made else None)
+    raw = storage.read_json(place)
+    return FileVolume.from_json(raw) if raw else None
 
 
 REPORT_FILE = "decode.json"
 
 
-def _decode(context: dg.AssetExecutionContext, world: World, path: Path, out: Path) -> None:
+def _decode(world: World, path: Path, out: Path, told: Sequence[FileVolume]) -> None:
     data = world.settings.data
     report = snapshots.decode(
-        path, out, world.facts, grid_ms=data.row_ms, instrument_mode=data.instrument_mode,
+        path, out, world.facts, grid_ms=data.row_ms, instrument_mode=data.instrument_mode, earlier=told,
         progress=lambda share: print(f"{path.name}: {share:.0%} read", flush=True),
     )  # fmt: skip
     recipe = synthetic.read_recipe(path)
@@ -146,9 +196,12 @@ def _report_values(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def _book_picture(folder: Path, key: str) -> dg.MarkdownMetadataValue:
+    """Mid and spread of the instrument with the most rows."""
     stored = tape.Snapshots(folder)
+    ids = np.concatenate(list(stored.slices("instrument_id", 0, stored.n_rows)))
+    shown = ids == max(np.unique(ids), key=lambda i: int((ids == i).sum()))
     bid, ask = (
-        np.concatenate([s[:, 0] for s in stored.slices(name, 0, stored.n_rows)]).astype(np.float64)
+        np.concatenate([s[:, 0] for s in stored.slices(name, 0, stored.n_rows)])[shown].astype(np.float64)
         for name in ("bid_px", "ask_px")
     )
     absent = (bid == ABSENT_PX) | (ask == ABSENT_PX)
@@ -160,7 +213,11 @@ def usable_sources(instance: dg.DagsterInstance, world: World) -> tuple[list[fol
     """(sources whose checks passed, (key, reason) of the registered rest), in key order."""
     used: list[folds.SourceInfo] = []
     left_out: list[tuple[str, str]] = []
+    in_quarantine = sources.held(world)
     for key in known_files(instance):
+        if key in in_quarantine:
+            left_out.append((key, in_quarantine[key]))
+            continue
         try:
             now = gates.require(instance, "es_snapshots", key)
             used.append(folds.source_info(key, now.folder))
