@@ -286,7 +286,9 @@ class Decoder:
         if not _EARLIEST <= ts_recv < _LATEST:
             raise self._explain(grid.BAD_TIME, row, records)
         day = calendar.chicago_date(ts_recv)
-        start = self.dates[-1] + timedelta(1) if self.dates else day - timedelta(4)
+        start = day - timedelta(4)
+        if self.dates:  # a silence of years needs no windows: no event will look at them
+            start = max(start, self.dates[-1] + timedelta(1))
         new = calendar.windows(start, day + _WINDOWS_AHEAD)
         lead = [self.selection.lead_on(w.trade_date) for w in new]
         columns = ([w.open_ns for w in new], [w.close_ns for w in new], [w.shut_ns for w in new], lead)
