@@ -5,7 +5,6 @@ The counts are made by `survey`, apart from the decoder, so the two can be held 
 
 from __future__ import annotations
 
-import mmap
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zstandard
 
 from foxhunt_assets.contracts.instruments import CONTRACTS, UNDEF_PRICE, ContractFacts
 from foxhunt_assets.contracts.tables import ABSENT_PX
@@ -23,6 +21,7 @@ from foxhunt_assets.market.book import MAX_SLOTS
 from foxhunt_assets.market.databento_csv import CsvReader
 from foxhunt_assets.market.dbn import NOT_DBN, DbnStream, Header, Mapping, midnight, require_book_schema
 from foxhunt_assets.market.formats import is_csv, is_synthetic
+from foxhunt_assets.market.frames import zstd_frames
 from foxhunt_assets.market.passes import ACTIONS
 from foxhunt_assets.market.snapshots import DATASET
 from foxhunt_assets.market.survey import UNMAPPED, Chunk, RecordChunks, Survey, Tally
@@ -30,8 +29,6 @@ from foxhunt_assets.storage import file_sha256
 
 GAP_S = 60
 _FINEST = 50_000_000  # 0.05, the tick of calendar spreads of the products known; outrights trade in multiples of it
-_ZSTD_MAGIC = 0xFD2FB528
-_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 _MONTH = re.compile(rf"[A-Z0-9]{{1,3}}[{roll.MONTH_CODES}]\d{{1,2}}")
 _SERIES = re.compile(r"[A-Z0-9]+\.[cvn]\.\d+")
 _KIND_ORDER = {"outright": 0, "series": 1, "instrument": 2, "spread": 3}
@@ -51,45 +48,6 @@ def inspect(path: Path, gap_s: float = GAP_S) -> Facts:
     if lobster.is_lobster(path):
         return _lobster(path, gap_s)
     return _records(path, gap_s)
-
-
-def zstd_frames(path: Path) -> int:
-    """Data frames of a zstd file, found by walking the block headers; BadInput where it ends inside one."""
-    with path.open("rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        at = frames = 0
-        while at < len(data):
-            magic = int.from_bytes(data[at : at + 4], "little")
-            if magic in _SKIPPABLE:
-                at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
-                continue
-            if magic != _ZSTD_MAGIC:
-                raise BadInput(f"{path}: byte {at}: no zstd frame where one should start; download it again")
-            at = _end_of_frame(path, data, at)
-            frames += 1
-        if at > len(data):
-            raise _cut(path)
-    return frames
-
-
-def _end_of_frame(path: Path, data: mmap.mmap, at: int) -> int:
-    head = data[at : at + 18]  # the longest frame header
-    try:
-        at += zstandard.frame_header_size(head)
-        checksum = 4 if zstandard.get_frame_parameters(head).has_checksum else 0
-    except zstandard.ZstdError:
-        raise _cut(path) from None
-    last = False
-    while not last:
-        if at + 3 > len(data):
-            raise _cut(path)
-        block = int.from_bytes(data[at : at + 3], "little")
-        last, run_length, size = bool(block & 1), block >> 1 & 3 == 1, block >> 3
-        at += 3 + (1 if run_length else size)
-    return at + checksum
-
-
-def _cut(path: Path) -> BadInput:
-    return BadInput(f"{path}: ends inside a zstd frame; the file is cut: download it again")
 
 
 def kind_of(symbol: str) -> str:

@@ -19,6 +19,7 @@ from foxhunt_assets.contracts.instruments import UNDEF_PRICE, ContractFacts, con
 from foxhunt_assets.contracts.tables import ABSENT_PX
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.market import dbn, inspect, snapshots
+from foxhunt_assets.market.frames import zstd_frames
 from foxhunt_assets.market.snapshot_folder import open_snapshots
 from tests.market import made_dbn as made
 from tests.market.made_dbn import MS, mbo, mbp
@@ -190,7 +191,7 @@ def test_records_that_come_in_many_small_pieces_are_all_read(tmp_path: Path) -> 
     header = made.metadata(databento_dbn.Schema.MBP_10)
     path = made.write(tmp_path / "a.dbn.zst", [header[:5], header[5:], *(r.tobytes() for r in records)])
     assert records_of(path).tobytes() == np.concatenate(records).tobytes()
-    assert inspect.inspect(path)["records"] == 300 and inspect.zstd_frames(path) == 302
+    assert inspect.inspect(path)["records"] == 300 and zstd_frames(path) == 302
 
 
 def test_a_count_that_is_a_sentinel_never_reaches_a_row(tmp_path: Path) -> None:

@@ -247,19 +247,6 @@ def test_a_cut_compressed_file_shows_what_was_read_and_that_it_is_cut(tmp_path: 
     assert facts["frames"] is None and "cut" in facts["verdict"] and not facts["usable"]
 
 
-def test_frames_are_counted_without_decompressing(tmp_path: Path) -> None:
-    parts = [made.metadata(databento_dbn.Schema.MBP_10), mbp(T0).tobytes(), np.repeat(mbp(T0), 2_000).tobytes()]
-    path = made.write(tmp_path / "a.dbn.zst", parts)
-    assert inspect.zstd_frames(path) == 3
-    whole = path.read_bytes()
-    path.write_bytes(b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc" + whole)
-    assert inspect.zstd_frames(path) == 3, "a skippable frame holds no data"
-    for length in (len(whole) - 1, len(whole) - 5, 3):
-        path.write_bytes(whole[:length])
-        with pytest.raises(BadInput, match=r"cut|no zstd frame"):
-            inspect.zstd_frames(path)
-
-
 def test_symbols_that_are_partly_or_not_known_are_told(real_data: Path, tmp_path: Path) -> None:
     facts = facts_of(real_data / "nautilus_trader/definition-glbx-es-futspread.dbn.zst")
     assert len(facts["instruments"]) == 41 and len(facts["partial"]) == 9

@@ -90,3 +90,14 @@ def test_records_of_several_kinds_are_counted_apart() -> None:
     octets[2, 1] = 23  # a system record of the same length
     kinds = [(c.kind, len(c.ts)) for c in survey.RecordChunks().of(octets)]
     assert kinds == [("mbp-10", 2), ("system", 1), ("mbp-10", 1)]
+
+
+def test_a_record_of_another_length_is_read_by_its_header_alone() -> None:
+    sound = mbp(T0).view(np.uint8).reshape(1, -1)
+    longer = np.concatenate([sound, np.zeros((1, 8), np.uint8)], axis=1)  # with its send time
+    (with_send_time,) = survey.RecordChunks().of(longer)
+    assert with_send_time.kind == "mbp-10" and with_send_time.bid is not None and with_send_time.prices is not None
+    assert with_send_time.bid.tolist() == [20_000 * made.TICK] and with_send_time.prices.shape == (1, 20)
+    (cut,) = survey.RecordChunks().of(np.ascontiguousarray(sound[:, :60]))
+    assert cut.kind == "mbp-10 of 60 bytes" and cut.bid is None
+    assert cut.ids.tolist() == [made.ESH4] and cut.ts.tolist() == [T0]
