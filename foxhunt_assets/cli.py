@@ -77,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     look = verb("inspect", _inspect, "What is in a market file, and whether one can train on it.")
     look.add_argument("file", type=Path, help="DBN, Databento CSV, LOBSTER, or the folder of a batch download")
     look.add_argument("--json", action="store_true", help="everything, for a program")
-    look.add_argument("--gap", type=float, default=60.0, metavar="S", help="list silences over S seconds (default 60)")
+    look.add_argument("--gap", type=_positive, default=60, metavar="S", help="list silences over S seconds (default 60)")
     contract = verb("contract", _contract, "Print a contract, one path a line.")
     contract.add_argument("name", choices=["diag"], help="diag: leaves of diag.jsonl")
     contract.add_argument("--all", action="store_true", help="planned leaves too, not only those in every row")
