@@ -7,10 +7,14 @@ import pytest
 import torch
 
 from kernels import build
+from kernels.c51 import op as c51
+from kernels.lob import op as lob
 from kernels.policy import op as policy
 from kernels.policy import reference as policy_reference
 from tests.kernels import shim
 from tests.kernels.cases import CASES, made, ulps_apart
+
+ONE = torch.ones(1).long()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,6 +48,16 @@ def test_the_action_drawn_is_that_of_the_probabilities_given(monkeypatch):
         pi, action, _ = policy.sample(x["logits"], x["legal"], x["draws"], x["floor"])
     assert torch.equal(action, policy_reference.inverse_cdf(pi, policy_reference.uniform(x["draws"])))
     assert (action[0], action[1]) == (x["legal"][0].nonzero()[0], x["legal"][1].nonzero()[-1])
+
+
+@pytest.mark.parametrize("name, call", [
+    ("atoms", lambda: c51.project_atoms(torch.ones(1, 129), torch.ones(1, 129), -1.0, 1.0)),
+    ("logits", lambda: policy.sample(torch.ones(1, 129), torch.ones(1, 129) > 0, torch.zeros(1).long(), 0.0)),
+    ("px", lambda: lob.fill(ONE, ONE, *torch.ones(2, 1, 1281).int(), ONE > 0)),
+])  # fmt: skip
+def test_a_row_wider_than_a_block_holds_is_refused(name, call, monkeypatch):
+    with shim.installed(monkeypatch, shim.POISONS[0], schedules=1), pytest.raises(ValueError, match=rf"^{name}: "):
+        call()
 
 
 @pytest.mark.slow
