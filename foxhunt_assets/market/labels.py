@@ -37,7 +37,8 @@ _CACHE_ROWS = 16_368  # rows taken at once: what they need stays in the cache
 def half_tick_mids(bid0: torch.Tensor, ask0: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(bid + ask int64 [n], 0 where there is no mid; whether there is one bool [n]) from best prices in ticks."""
     there = (bid0 != ABSENT_PX) & (ask0 != ABSENT_PX) & (bid0 < ask0)
-    return bid0.to(torch.int64).add_(ask0).masked_fill_(~there, 0), there  # in place: fresh pages cost more than sums
+    # in place, on a copy: fresh pages cost more than sums
+    return bid0.to(torch.int64, copy=True).add_(ask0).masked_fill_(~there, 0), there
 
 
 def sigma_step(bid0: torch.Tensor, ask0: torch.Tensor, ranges: Sequence[Range]) -> float:

@@ -54,7 +54,9 @@ def test_a_fold_lists_what_it_used_and_what_is_in_quarantine_and_waits_for_neith
     assert "failed" in reasons[BAD] and "not materialised" in reasons[EXTRA]
     assert {s.key for s in spec.sources} <= set(fakes.KEYS) and spec.synthetic
     checks = {e.check_name: (e.passed, e.partition) for e in result.get_asset_check_evaluations()}
-    assert checks == dict.fromkeys(("no_leak", "labels_contract", "labels_sql", "norm_contract"), (True, "fold_0"))
+    assert checks == dict.fromkeys(
+        ("no_leak", "labels_contract", "labels_sql", "label_mids", "atom_balance", "norm_contract"), (True, "fold_0")
+    )
     for name in ("fold_spec", "frd_labels", "feature_norm"):
         gates.require(instance, name, "fold_0")
     again = run(made, "fold_0")  # same content, same versions
