@@ -74,10 +74,14 @@ def parser() -> argparse.ArgumentParser:
     synth.add_argument("--seed", type=int, default=0)
     synth.add_argument("--sessions", type=_positive, default=4)
     synth.add_argument("--minutes", type=float, default=10.0, help="of open market in a session")
+    synth.add_argument("--parent", action="store_true", help="the next month and the calendar spread in each file too")
+    synth.add_argument("--thin", action="store_true", help="spells in which a side of the book is thin or empty")
     look = verb("inspect", _inspect, "What is in a market file, and whether one can train on it.")
     look.add_argument("file", type=Path, help="DBN, Databento CSV, LOBSTER, or the folder of a batch download")
     look.add_argument("--json", action="store_true", help="everything, for a program")
-    look.add_argument("--gap", type=_positive, default=60, metavar="S", help="list silences over S seconds (default 60)")
+    look.add_argument(
+        "--gap", type=_positive, default=60, metavar="S", help="list silences over S seconds (default 60)"
+    )
     contract = verb("contract", _contract, "Print a contract, one path a line.")
     contract.add_argument("name", choices=["diag"], help="diag: leaves of diag.jsonl")
     contract.add_argument("--all", action="store_true", help="planned leaves too, not only those in every row")
@@ -113,7 +117,8 @@ def _demo(args: argparse.Namespace) -> int:
 def _synth(args: argparse.Namespace) -> int:
     from foxhunt_assets.market import synthetic
 
-    for path in synthetic.write_files(args.out, args.setting, args.seed, args.sessions, args.minutes):
+    extras = {"parent": args.parent, "thin": args.thin}
+    for path in synthetic.write_files(args.out, args.setting, args.seed, args.sessions, args.minutes, **extras):
         print(path)
     return 0
 

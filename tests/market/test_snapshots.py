@@ -516,6 +516,26 @@ def test_a_snapshot_builds_the_book_and_is_no_event(tmp_path: Path) -> None:
     assert c["ask_ct"][1, 0] == 2 and [s["ended_by"] for s in segments] == ["reset", "file"]
 
 
+def test_a_clear_leaves_no_order_of_its_instrument_and_all_of_another_s(tmp_path: Path) -> None:
+    """A level that survives a channel reset would stand here as the best bid, or as the size below it."""
+    both = {"ESH4": [(*made.YEAR, made.ESH4)], "ESM4": [(*made.YEAR, made.ESM4)]}
+    other = mbo(T0, "A", "B", 7, 20_220, 9)
+    other["instrument_id"] = made.ESM4
+    change = mbo(T0 + 3 * MS, "A", "B", 8, 20_220, 1)
+    change["instrument_id"] = made.ESM4
+    records = [
+        mbo(T0, "A", "B", 1, 20_000, 5), mbo(T0, "A", "B", 2, 19_999, 6), mbo(T0, "A", "A", 3, 20_001, 7), other,
+        mbo(T0 + MS, "R", "N", 0, 0, 0),
+        mbo(T0 + 2 * MS, "A", "B", 4, 19_990, 2), mbo(T0 + 2 * MS, "A", "A", 5, 20_010, 3), change,
+    ]  # fmt: skip
+    path = made.write_mbo(tmp_path / "a.dbn", records, mappings=both)
+    _, c, segments = decoded(path, snapshots.EVENT_CLOCK, "ESH4")
+    assert [s["ended_by"] for s in segments] == ["reset", "file"]
+    assert c["bid_px"][-1, :2].tolist() == [19_990, ABSENT_PX] and c["ask_px"][-1, :2].tolist() == [20_010, ABSENT_PX]
+    _, c, segments = decoded(path, snapshots.EVENT_CLOCK, "ESM4")
+    assert c["bid_sz"][:, 0].tolist() == [9, 10] and [s["ended_by"] for s in segments] == ["file"]
+
+
 def test_without_a_snapshot_unknown_orders_are_counted(tmp_path: Path) -> None:
     records = [
         mbo(T0, "C", "B", 1, 20_000, 5),
