@@ -27,7 +27,7 @@ def records_of(path: Path) -> np.ndarray:
 
 def states_by_sequence(records: np.ndarray) -> dict[int, set[bytes]]:
     """The ten levels after each order record, by the sequence number of the record."""
-    orders, states = book.new_orders(1), defaultdict(set)
+    orders, states = book.new_orders(), defaultdict(set)
     for record in records:
         action = chr(record["action"])
         if action in "AMCR":
@@ -36,7 +36,7 @@ def states_by_sequence(records: np.ndarray) -> dict[int, set[bytes]]:
             assert off == 0
             orders = apply(orders, 0, action, side, int(record["order_id"]), ticks, int(record["size"]))
         states[int(record["sequence"])].add(compiled_levels(orders, 0).tobytes())
-    assert not orders.marks["errors"].any()
+    assert not orders["errors"].any()
     return states
 
 
