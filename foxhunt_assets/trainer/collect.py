@@ -103,8 +103,7 @@ class Collector:
         if not w.evaluating:
             b["stats_optim"].zero_()  # leaves of the optimiser are of this row's last step
         self.anchor = w.walk.anchor.clone()
-        self.window_rows = w.tape.windows(self.anchor, w.config.model.window)
-        b["x"].copy_(w.tape.features[self.window_rows])
+        b["x"].copy_(w.tape.features[w.tape.windows(self.anchor, w.config.model.window)])
         b["acct_obs"].copy_(w.simulator.observe())
         b["legal"].copy_(w.simulator.legal_mask())
         b["carry"].copy_(b["h_t"] * (~b["acct_episode_start"])[:, None])
@@ -193,7 +192,6 @@ class Collector:
                 "value": b["v_t"], "next_value": b["v_next"], "terminated": o.terminated, "truncated": o.truncated,
                 "acct": b["acct_obs"], "carry": b["carry"], "legal": b["legal"],
                 "executed_entry": entries.to(torch.int8) - (b["action"] == HOLD).to(torch.int8),
-                "net_cents": o.realised_cents,
             },
         )  # fmt: skip
         b["rollout_t"].fill_(t)

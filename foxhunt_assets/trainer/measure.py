@@ -1,7 +1,8 @@
 """Leaves of the acting batch: what one step saw, encoded, predicted and chose. Values are 0-dim tensors or numbers.
 
 Every function returns {leaf path: value} exactly as diag_leaves.tsv defines it. State that leaves need from row to
-row (running histograms, EMA moments) lives in registry buffers of group "diag" and starts anew at a phase.
+row (running histograms, EMA moments) lives in registry buffers of group "diag"; each phase is a process of its own, so
+that it starts anew.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 import torch
 
 from foxhunt_assets.contracts.buffers import BufferSpec
-from foxhunt_assets.market import features
+from foxhunt_assets.market import features, norm
 from foxhunt_assets.simulator.actions import ACTIONS, HOLD, LONG_ENTRIES, N_ACTIONS, SHORT_ENTRIES
 from foxhunt_assets.trainer import heads
 from foxhunt_assets.trainer.collect import Collector
@@ -41,17 +42,6 @@ def specs(world: World) -> list[BufferSpec]:
         BufferSpec("diag_rows", (1,), "int64", "diag"),
         BufferSpec("diag_shaped_close_cum", (1,), "float64", "diag"),
     ]
-
-
-PHASE_STATE = tuple(
-    f"diag_{x}" for x in ("moments", "account_shares", "history", "last_action", "rows", "shaped_close_cum")
-)
-
-
-def reset_phase(b: Mapping[str, torch.Tensor]) -> None:
-    """What `reset` leaves accumulate starts anew at the first row of a phase."""
-    for name in PHASE_STATE:
-        b[name].fill_(HOLD if name == "diag_last_action" else 0)
 
 
 def data(w: World, c: Collector) -> Values:
@@ -97,7 +87,7 @@ def inputs(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
         "features.input_mean": x.mean(),
         "features.input_std": x.std(unbiased=False),
         "features.input_abs_max": x.abs().max(),
-        "features.clipped_frac": w.tape.clipped[c.window_rows].double().mean(),
+        "features.clipped_frac": (x.abs() >= norm.NORM_CLIP).double().mean(),
         "features.ofi.touch_next_corr": correlation[features.index("ofi_touch")],
         "features.leak_corr_max": correlation.abs().max(),
         "features.leak_corr_index": correlation.abs().argmax(),
@@ -113,17 +103,22 @@ def _micro(w: World, newest: Mapping[str, torch.Tensor]) -> Values:
 
 
 def _next_move_correlation(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """float64 [F]: correlation of each newest input with the mid change to s_{t+1}, from EMA moments."""
+    """float64 [F]: correlation of each newest input with the mid change to s_{t+1}, from EMA moments.
+
+    A row in which nobody moved between two mids (the drain row) is no observation.
+    """
     market, after = w.tape.market, c.outcome.next_row
     mid, ok = lob.mid_half_ticks(market.bid_px[c.anchor, 0], market.ask_px[c.anchor, 0])
     mid_after, ok_after = lob.mid_half_ticks(market.bid_px[after, 0], market.ask_px[after, 0])
-    use = (ok & ok_after).double()[:, None]
-    x, y = b["x"][:, -1].double(), torch.where(ok & ok_after, mid_after - mid, 0).double()[:, None]
+    seen = ok & ok_after & (after > c.anchor)
+    use = seen.double()[:, None]
+    x, y = b["x"][:, -1].double(), torch.where(seen, mid_after - mid, 0).double()[:, None]
     y = y.expand_as(x)
     now = torch.stack([(v * use).sum(0) / use.sum().clamp_min(1) for v in (x, y, x * x, y * y, x * y)], dim=1)
-    started = b["diag_rows"][0] > 0
     moments = b["diag_moments"]
-    moments.copy_(torch.where(started, moments + CORRELATION_RATE * (now - moments), now))
+    started = (moments != 0).any()
+    moved = torch.where(started, moments + CORRELATION_RATE * (now - moments), now)
+    moments.copy_(torch.where(seen.any(), moved, moments))
     mx, my, xx, yy, xy = moments.unbind(1)
     variance = (xx - mx**2).clamp_min(0) * (yy - my**2).clamp_min(0)
     return torch.where(variance > 1e-24, (xy - mx * my) / variance.clamp_min(1e-24).sqrt(), 0.0).clamp(-1, 1)
@@ -143,7 +138,7 @@ def encoding(c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
         out[f"encoder.{name}_abs_max"] = x.abs().max()
     masks = e.vsn_mask.double().flatten(0, 1)
     mean_mask = masks.mean(0)
-    stayed = (~b["acct_episode_start"]).double()
+    stayed = (~c.outcome.episode_start).double()
     return out | {
         **_group_mass(mean_mask),
         "vsn.mask_entropy": heads.entropy(masks).mean(),
@@ -186,7 +181,7 @@ def _collapse(h: torch.Tensor) -> Values:
 
 def values(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
     """C51, value and their agreement with the policy, on the acting rows."""
-    q, action, n = b["q_values"].double(), b["action"], b["action"].numel()
+    q, action, n = b["q_values"].double(), c.outcome.executed, b["action"].numel()
     rows = torch.arange(n, device=q.device)
     p = torch.softmax(b["q_logits"][rows, action].double(), dim=-1)
     support = w.support().double()
@@ -247,8 +242,7 @@ def _actions(c: Collector, b: Mapping[str, torch.Tensor], p: torch.Tensor) -> Va
     rows = b["diag_rows"]
     b["diag_history"][rows % HISTORY] = counts[None]
     windowed = b["diag_history"].sum(0).double() / (n * (rows + 1).clamp_max(HISTORY))
-    started = ~b["acct_episode_start"]
-    switched = (executed != b["diag_last_action"]) & started
+    switched = (executed != b["diag_last_action"]) & ~c.outcome.episode_start
     b["diag_last_action"].copy_(executed)
     one_hot = torch.nn.functional.one_hot(executed, N_ACTIONS).double()
     shares = b["diag_account_shares"]

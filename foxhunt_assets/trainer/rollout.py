@@ -13,7 +13,7 @@ from kernels.philox import op as philox
 
 COLUMNS = (
     "anchor", "action", "log_pi", "reward", "value", "next_value", "terminated", "truncated", "acct", "carry",
-    "legal", "executed_entry", "net_cents",
+    "legal", "executed_entry",
 )  # fmt: skip
 WRITES = tuple(f"rollout_{c}" for c in COLUMNS)
 RESULTS = ("rollout_advantage", "rollout_return")
@@ -23,7 +23,6 @@ def specs(config: TrainerConfig, n_actions: int, n_account: int) -> list[BufferS
     t, b, h = config.learning.rollout_steps, config.model.accounts, config.model.hidden
     kinds = {
         "anchor": "int64", "action": "int64", "terminated": "bool", "truncated": "bool", "executed_entry": "int8",
-        "net_cents": "int64",
     }  # fmt: skip
     widths = {"acct": (n_account,), "carry": (h,), "legal": (n_actions,)}
     columns = [

@@ -24,11 +24,6 @@ class Stats:
         for name, value in values.items():
             store[self.index[name]] = value
 
-    def add(self, buffers: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor | float]) -> None:
-        store = buffers[self.buffer]
-        for name, value in values.items():
-            store[self.index[name]] += value
-
     def get(self, buffers: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
         """0-dim float64 view."""
         return buffers[self.buffer][self.index[name]]

@@ -44,11 +44,6 @@ class Tape:
     segment_start: torch.Tensor
     trade_dates: tuple[str, ...]
 
-    @property
-    def clipped(self) -> torch.Tensor:
-        """bool [N, F]: inputs held at the normaliser's clip."""
-        return self.features.abs() >= norm.NORM_CLIP
-
     def windows(self, anchors: torch.Tensor, window: int) -> torch.Tensor:
         """int64 [R, K] rows of the windows ending at `anchors`; before a segment its first row stands in."""
         back = torch.arange(1 - window, 1, device=anchors.device)

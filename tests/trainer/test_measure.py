@@ -1,5 +1,6 @@
 """Leaves of what the encoder is given and selects, against the tape, the encoder's tensors and the contract's rules."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ from foxhunt_assets.contracts.diag import live_by_path
 from foxhunt_assets.contracts.rules.base import Phase
 from foxhunt_assets.contracts.rules.walk import RULES
 from foxhunt_assets.market import features
+from foxhunt_assets.simulator.actions import HOLD
 from foxhunt_assets.trainer import measure
 from foxhunt_assets.trainer.assemble import Assembly, assemble
 from foxhunt_assets.trainer.program import Scalars
@@ -68,3 +70,22 @@ def test_the_rule_on_group_masses_runs_on_them_and_can_fail(acted):
     assert not rule.check(Phase("train", columns, CONFIG)).any()
     columns["vsn.mask_flow"] = columns["vsn.mask_flow"] + [0, 1e-3]
     assert rule.check(Phase("train", columns, CONFIG)).tolist() == [False, True]
+
+
+def test_an_account_that_starts_an_episode_has_no_carry_to_leave_and_no_action_to_switch_from(tmp_path):
+    run = assemble(make_fold_on_disk(tmp_path, tiny_config()))
+    run.world.simulator.reset(0)
+    run.program.run("collect", Scalars(step=0))
+    world, collector, b = run.world, run.collector, run.world.buffers
+    assert (collector.encoded.h != 0).any() and (collector.outcome.executed != HOLD).any()
+    assert float(measure.encoding(collector, b)["encoder.cfc_carry_delta_norm"]) == 0
+    assert float(measure.policy(world, collector, b)["actions.switch_frac"]) == 0
+
+
+def test_a_row_in_which_nobody_moves_leaves_the_look_ahead_moments_alone(acted, monkeypatch):
+    b = acted.world.buffers
+    before = b["diag_moments"].clone()
+    still = acted.collector.outcome
+    monkeypatch.setattr(acted.collector, "outcome", dataclasses.replace(still, next_row=acted.collector.anchor))
+    measure.inputs(acted.world, acted.collector, b)
+    assert (before != 0).any() and torch.equal(b["diag_moments"], before)
