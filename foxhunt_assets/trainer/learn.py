@@ -6,6 +6,7 @@ and the encoder backpropagates once. PPO rows come from the rollout window, C51 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -112,8 +113,14 @@ class Learner:
                 ("learn_gate", "stats_policy", "stats_replay", "kl_stops"),
             ),
             *(Stage(f"backward_{h}", self._backward(h), ("weights",), (f"grad_h_t.{h}",), ("grads",)) for h in HEADS),
-            Stage("combine", self.combine, grads_h, ("grad_h_t_combined",), ("stats_optim",)),
-            Stage("backward_encoder", self.backward_encoder, ("grad_h_t_combined",), (), ("grads", "stats_optim")),
+            Stage("combine", self.combine, (*grads_h, "learn_gate"), ("grad_h_t_combined",), ("stats_optim",)),
+            Stage(
+                "backward_encoder",
+                self.backward_encoder,
+                ("grad_h_t_combined", "learn_gate"),
+                (),
+                ("grads", "stats_optim"),
+            ),
             Stage(
                 "optimise",
                 self.optimise,
@@ -224,7 +231,7 @@ class Learner:
         for head in HEADS:
             total.add_(b[f"grad_h_t.{head}"])
         norms = {f"grad_trunk.{h}": b[f"grad_h_t.{h}"].norm() for h in HEADS}
-        OPTIM_STATS.put(b, norms | {"grad_trunk.combined": total.norm()})
+        self._keep_step(norms | {"grad_trunk.combined": total.norm()})
 
     def backward_encoder(self, _: Scalars) -> None:
         b, layout = self.w.buffers, self.w.layout
@@ -233,7 +240,7 @@ class Learner:
             self.h_graph, [self.carry_leaf, *(self.p[n] for n in names)], grad_outputs=b["grad_h_t_combined"]
         )
         grads_into(b["grads"], layout, dict(zip(names, grads)))
-        OPTIM_STATS.put(b, {"grad_trunk.rec": grad_carry.norm()})
+        self._keep_step({"grad_trunk.rec": grad_carry.norm()})
         del self.h_graph
 
     def optimise(self, _: Scalars) -> None:
@@ -241,7 +248,7 @@ class Learner:
         weights, grads, gate = b["weights"], b["grads"], b["learn_gate"][0]
         before = {branch: weights[where].norm() for branch, where in layout.branches.items()}
         norms = {branch: grads[where].norm() for branch, where in layout.branches.items()}
-        total = torch.sqrt(sum(n.double() ** 2 for n in norms.values()))
+        total = grads.double().norm()  # of the whole buffer: that the branches add up to it shows they cover it
         clipped = grads * clip_factor(total, self.c.grad_clip).to(grads.dtype)
         change = self.adam.step(weights, clipped, b["adam_m"], b["adam_v"], b["adam_t"], self.rates, gate)
         tiny = torch.finfo(torch.float32).tiny
@@ -254,10 +261,7 @@ class Learner:
             "grad_norm_pre_clip": total, "update_norm": change.double().norm(), "adam_snr": self._snr(),
             "grad_abs_max": grads.abs().max(), "zero_grad_frac": (grads.abs() < tiny).double().mean(), "stepped": 1.0,
         }  # fmt: skip
-        last = b["stats_optim"]
-        for name, value in if_stepped.items():  # a minibatch left out keeps the numbers of the one before
-            at = OPTIM_STATS.index[name]
-            last[at] = torch.where(gate > 0, torch.as_tensor(value, dtype=torch.float64, device=last.device), last[at])
+        self._keep_step(if_stepped)
 
     def target(self, _: Scalars) -> None:
         """Polyak step of the target Q head."""
@@ -269,6 +273,14 @@ class Learner:
         self.w.replay.update(self.batch, self.q_loss_rows)
 
     # --- what the diagnostics keep ---------------------------------------------------------------
+
+    def _keep_step(self, values: Mapping[str, torch.Tensor | float]) -> None:
+        """Numbers of this minibatch's AdamW step; one that the gate leaves out keeps those of the step before."""
+        b = self.w.buffers
+        last, gate = b["stats_optim"], b["learn_gate"][0]
+        for name, value in values.items():
+            at = OPTIM_STATS.index[name]
+            last[at] = torch.where(gate > 0, torch.as_tensor(value, dtype=torch.float64, device=last.device), last[at])
 
     def _snr(self) -> torch.Tensor:
         b, c = self.w.buffers, self.c
