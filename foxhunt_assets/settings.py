@@ -118,6 +118,8 @@ def load(env: Mapping[str, str] = os.environ) -> Settings:
 
 
 def _table(path: Path, name: str, cls: type, raw: Mapping[str, Any]) -> Any:
+    if not isinstance(raw, Mapping):
+        raise BadInput(f"{path}: {name} must be a table, [{name}], not {raw!r}")
     fields = {f.name: f for f in dataclasses.fields(cls)}
     _refuse_unknown(str(path), f"{name}.", raw, list(fields))
     return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()})
@@ -131,21 +133,31 @@ def _refuse_unknown(path: str, prefix: str, raw: Mapping[str, Any], known: list[
 
 def _check(path: Path, s: Settings) -> None:
     problems = {
-        "folds.n_folds must be an integer of 1 or more": isinstance(s.folds.n_folds, int) and s.folds.n_folds >= 1,
-        "folds.seeds must be distinct integers of 0 or more": bool(s.folds.seeds)
-        and all(isinstance(x, int) and x >= 0 for x in s.folds.seeds)
+        "folds.n_folds must be an integer of 1 or more": _whole(s.folds.n_folds, 1),
+        "folds.seeds must be distinct integers of 0 or more": isinstance(s.folds.seeds, tuple)
+        and bool(s.folds.seeds)
+        and all(_whole(x, 0) for x in s.folds.seeds)
         and len(set(s.folds.seeds)) == len(s.folds.seeds),
-        "folds.embargo_rows must be 0 or more": s.folds.embargo_rows >= 0,
+        "folds.embargo_rows must be an integer of 0 or more": _whole(s.folds.embargo_rows, 0),
         "folds.sessions_per_block must be an integer of 1 or more, or left out": s.folds.sessions_per_block is None
-        or (type(s.folds.sessions_per_block) is int and s.folds.sessions_per_block >= 1),
+        or _whole(s.folds.sessions_per_block, 1),
+        "data.dir and data.root must be text": isinstance(s.data.dir, str | None) and isinstance(s.data.root, str),
         "data.clock must be grid or event": s.data.clock in ("grid", "event"),
-        "data.grid_ms must be a positive multiple of 250": s.data.grid_ms > 0 and s.data.grid_ms % 250 == 0,
+        "data.grid_ms must be a positive multiple of 250": _whole(s.data.grid_ms, 250) and s.data.grid_ms % 250 == 0,
         "data.instrument_mode must be front_month, volume, all, or symbols with commas between": isinstance(
             s.data.instrument_mode, str
         )
         and all(name.strip() for name in s.data.instrument_mode.split(",")),
+        "training.profile must be text": isinstance(s.training.profile, str),
         "training.device must be auto, cpu or cuda": s.training.device in ("auto", "cpu", "cuda"),
+        "training.overrides and evaluation.overrides must be tables": isinstance(s.training.overrides, dict)
+        and isinstance(s.evaluation.overrides, dict),
     }
     for text, fine in problems.items():
         if not fine:
             raise BadInput(f"{path}: {text}")
+
+
+def _whole(value: Any, least: int) -> bool:
+    """An integer (true is none) of `least` or more."""
+    return type(value) is int and value >= least

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+import itertools
 from dataclasses import dataclass
+from typing import Any
 
 from foxhunt_assets.errors import BadInput
 
@@ -15,7 +18,7 @@ class EnvConfig:
     min_hold_steps: rows a unit is held before the policy may close it. episode_length: rows until truncation.
     start_equity_cents: equity an episode starts with; at 0 the account is blown. max_units: pyramid cap, 1 to 4.
     initial_r_ticks: R of a new unit; its trail starts at trail_initial_mult x R, bounded by trail_min and trail_max.
-    fee_cents: ((first trade date, cents a side), ...) overriding the contract facts; empty: the facts.
+    fee_cents: ((first trade date, cents a side), ...) in date order, overriding the contract facts; empty: the facts.
     BadInput names a value that cannot be simulated.
     """
 
@@ -50,7 +53,20 @@ class EnvConfig:
             "trail_tighten must lie in (0, 1], trail_loosen be 1 or more": 0 < self.trail_tighten <= 1
             and self.trail_loosen >= 1,
             "trail_initial_mult must be positive": self.trail_initial_mult > 0,
+            'fee_cents must be pairs in date order such as ["2024-01-02", 225]: ISO date, whole cents of 0 or more': (
+                all(map(_is_fee, self.fee_cents)) and all(a[0] < b[0] for a, b in itertools.pairwise(self.fee_cents))
+            ),
         }
         for text, fine in rules.items():
             if not fine:
                 raise BadInput(f"configuration: env.{text}")
+
+
+def _is_fee(row: Any) -> bool:
+    """Whether a row of the fee table is an ISO trade date and whole cents; dates are compared as text."""
+    if not isinstance(row, tuple) or len(row) != 2 or not isinstance(row[0], str) or type(row[1]) is not int:
+        return False
+    try:
+        return datetime.date.fromisoformat(row[0]).isoformat() == row[0] and row[1] >= 0
+    except ValueError:
+        return False

@@ -25,6 +25,11 @@ from foxhunt_assets.simulator.config import EnvConfig
         {"trail_tighten": 1.1},
         {"trail_loosen": 0.9},
         {"trail_initial_mult": 0.0},
+        {"fee_cents": (("2024-01-02", 225), ("2023-01-02", 200))},  # the last row in force would be the older one
+        {"fee_cents": (("2024-1-2", 225),)},
+        {"fee_cents": (("2024-01-02", 2.25),)},
+        {"fee_cents": (("2024-01-02", -1),)},
+        {"fee_cents": ("2024-01-02", 225)},
     ],
 )
 def test_a_value_that_cannot_be_simulated_is_named(values):

@@ -30,6 +30,10 @@ def test_overrides_change_single_values_and_the_hash():
         ({"learning": {"gamma": "high"}}, "learning.gamma must be float"),
         ({"learning": {"replay_capacity": 1000}}, "power of two"),
         ({"labels": {"horizons": [8, 4, 2]}}, "ascending"),
+        ({"labels": {"horizons": ["8", 32, 128]}}, "whole numbers"),
+        ({"learning": {"minibatches": 0}}, "minibatches and replay_rows must be 1 or more"),
+        ({"learning": {"replay_rows": 0}}, "replay_rows must be 1 or more"),
+        ({"run": {"checkpoint_every": 0}}, "checkpoint_every and threads must be 1 or more"),
         ({"run": {"n_eval_steps": 0}}, "n_eval_steps"),
     ],
 )
