@@ -113,8 +113,7 @@ def surrogates(
 
 def walk_again(world: World, eval_dir: Path, summary: Mapping[str, Any]) -> tuple[surrogate.MakeSimulator, Tape]:
     """(simulators of an evaluation's own environment and walk, its tape)."""
-    written = storage.read_json(eval_dir / "config.json")
-    config = TrainerConfig.from_json({k: v for k, v in written.items() if k not in ("seed", "fold")})
+    config = TrainerConfig.of_run(storage.read_json(eval_dir / "config.json"))
     tape = load_tape(world.layout.fold(summary["fold"]), _Folders(world), config, "cpu")
     ends = session_end_rows(tape.market.rows, [(s.row_end, s.ended_by) for s in tape.spec.segments])
     accounts, n_steps = summary["accounts"], summary["n_steps"]

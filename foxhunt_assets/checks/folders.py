@@ -20,11 +20,12 @@ from foxhunt_assets import storage
 from foxhunt_assets.contracts import diag_rules, pandera_schemas, sidecar, summaries
 from foxhunt_assets.contracts.instruments import contract
 from foxhunt_assets.contracts.tables import TRADES, Column, arrow_schema
-from foxhunt_assets.market.features import FEATURES
 from foxhunt_assets.trainer.config import TrainerConfig
+from foxhunt_assets.trainer.rule_config import rule_config
 
 CENT = 0.005  # two dollar figures of the same cents differ by less
 SHOWN = 20  # names worth reading in one line
+_SAME_RUN = ("run_id", "contract_sha256", "code", "config_hash", "inputs", "fold", "seed")
 
 Columns = Mapping[str, np.ndarray]
 
@@ -53,22 +54,8 @@ def rule_faults(train_dir: Path, eval_dir: Path | None, root: str) -> tuple[list
 
 
 def _rule_config(folder: Path, train_dir: Path, root: str) -> diag_rules.RuleConfig:
-    written = storage.read_json(folder / "config.json")
-    config = TrainerConfig.from_json({k: v for k, v in written.items() if k not in ("seed", "fold")})
-    facts, fees = contract(root), config.env.fee_cents
-    return diag_rules.RuleConfig(
-        accounts=config.model.accounts,
-        n_train=storage.read_json(train_dir / "train_summary.json")["n_steps"],
-        rollout_steps=config.learning.rollout_steps,
-        replay_capacity=config.learning.replay_capacity,
-        replay_rows=config.learning.replay_rows,
-        max_units=config.env.max_units,
-        tick_cents=facts.tick_cents,
-        multiplier_cents=facts.multiplier_cents,
-        fee_cents=fees[-1][1] if fees else facts.fee_cents[-1][1],
-        warmup_steps=config.run.warmup_steps,
-        n_features=len(FEATURES),
-    )
+    config = TrainerConfig.of_run(storage.read_json(folder / "config.json"))
+    return rule_config(config, root, storage.read_json(train_dir / "train_summary.json")["n_steps"])
 
 
 def _trade_columns(folder: Path) -> Columns:
@@ -140,12 +127,18 @@ def parity_faults(train: Columns, evaluation: Columns) -> list[str]:
 
 
 def checkpoint_faults(folder: Path) -> list[str]:
-    """Tensors that are not finite, and a checkpoint.json of another contract or code than the summary's."""
+    """Tensors that are not finite, and a checkpoint.json of another run, contract or code than the summary's."""
     tensors = load_file(folder / "checkpoint.safetensors")
     faults = [] if tensors else ["checkpoint.safetensors: no tensors"]
     for name, tensor in sorted(tensors.items()):
         if np.issubdtype(tensor.dtype, np.floating) and not np.isfinite(tensor).all():
             faults.append(f"checkpoint.safetensors: {name} is not finite everywhere")
+    said, summary = (storage.read_json(folder / name) for name in ("checkpoint.json", "train_summary.json"))
+    faults += [
+        f"checkpoint.json: {key} is {said.get(key)!r}, train_summary.json says {summary[key]!r}"
+        for key in _SAME_RUN
+        if said.get(key) != summary[key]
+    ]
     return faults
 
 

@@ -16,7 +16,7 @@ import torch
 
 from foxhunt_assets import storage
 from foxhunt_assets.contracts.diag import contract_sha256
-from foxhunt_assets.contracts.diag_rules import RuleConfig, failures, run_rules
+from foxhunt_assets.contracts.diag_rules import failures, run_rules
 from foxhunt_assets.contracts.instruments import contract
 from foxhunt_assets.contracts.rules.base import Columns, PhaseName
 from foxhunt_assets.contracts.sidecar import read_diag, to_parquet
@@ -28,11 +28,10 @@ from foxhunt_assets.simulator.simulator import StepOutcome
 from foxhunt_assets.simulator.trades import TradeLog
 from foxhunt_assets.trainer import checkpoint
 from foxhunt_assets.trainer.checkpoint import Resume
-from foxhunt_assets.trainer.config import TrainerConfig
 from foxhunt_assets.trainer.diag import DiagWriter, Row
 from foxhunt_assets.trainer.program import Scalars
+from foxhunt_assets.trainer.rule_config import rule_config
 from foxhunt_assets.trainer.run_spec import RunSpec
-from foxhunt_assets.trainer.tape import fee_cents
 from foxhunt_assets.trainer.world import World
 
 TRAIN_DIAG, EVAL_DIAG = "diag.jsonl", "eval_diag.jsonl"
@@ -78,9 +77,7 @@ def commit_training(spec: RunSpec, world: World, resume: Resume, trades: TradeLo
 
     def validate(folder: Path) -> None:
         columns = read_diag(folder / TRAIN_DIAG)
-        config = rule_config(
-            spec.config, world.tape.spec.root, world.tape.trade_dates[0], world, spec.config.run.n_steps
-        )
+        config = rule_config(spec.config, world.tape.spec.root, spec.config.run.n_steps)
         _judge(folder, run_rules(columns, None, config, {"train": _trade_columns(trades)}))
         _refuse(folder / TRAIN_SUMMARY, check_train_summary(storage.read_json(folder / TRAIN_SUMMARY)))
 
@@ -103,7 +100,7 @@ def commit_evaluation(
     def validate(folder: Path) -> None:
         train, evaluation = read_diag(train_dir / TRAIN_DIAG), read_diag(folder / EVAL_DIAG)
         summary = storage.read_json(folder / EVAL_SUMMARY)
-        config = rule_config(spec.config, world.tape.spec.root, world.tape.trade_dates[-1], world, len(train["step"]))
+        config = rule_config(spec.config, world.tape.spec.root, len(train["step"]))
         both: dict[PhaseName, Columns] = {"train": _read_trades(train_dir / TRADES), "eval": _trade_columns(trades)}
         _judge(folder, run_rules(train, evaluation, config, both, summary))
         _refuse(folder / EVAL_SUMMARY, check_eval_summary(summary))
@@ -177,18 +174,6 @@ def _run_facts(spec: RunSpec, world: World, row: Row, facts: dict[str, Any]) -> 
         coverage_share=world.eval_walk.coverage, slippage_cents=round(float(row["trading.slippage_usd_cum"]) * 100),
         warmup_steps=min(spec.config.run.warmup_steps, world.eval_walk.n_steps // 10),
         tick_cents=contract(world.tape.spec.root).tick_cents,
-    )  # fmt: skip
-
-
-def rule_config(config: TrainerConfig, root: str, trade_date: str, world: World, n_train: int) -> RuleConfig:
-    """What the rules between leaves need of a run."""
-    facts = contract(root)
-    return RuleConfig(
-        accounts=config.model.accounts, n_train=n_train, rollout_steps=config.learning.rollout_steps,
-        replay_capacity=config.learning.replay_capacity, replay_rows=config.learning.replay_rows,
-        max_units=config.env.max_units, tick_cents=facts.tick_cents, multiplier_cents=facts.multiplier_cents,
-        fee_cents=fee_cents(root, trade_date, config), warmup_steps=config.run.warmup_steps,
-        n_features=world.tape.features.shape[1],
     )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import types
 import typing
 from collections.abc import Mapping
@@ -111,6 +112,11 @@ class TrainerConfig:
     def from_json(cls, raw: Mapping[str, Any]) -> TrainerConfig:
         return _check(_build(cls, raw, ""))
 
+    @classmethod
+    def of_run(cls, raw: Mapping[str, Any]) -> TrainerConfig:
+        """From a run's config.json, which names fold and seed too."""
+        return cls.from_json({k: v for k, v in raw.items() if k not in ("seed", "fold")})
+
 
 # demo: seconds on two CPU cores. quick: the determinism smoke. mid: the policy smoke. full: production.
 _PROFILES: dict[str, dict[str, Any]] = {
@@ -182,19 +188,28 @@ def _plain(kind: Any, value: Any, where: str) -> Any:
 def _check(c: TrainerConfig) -> TrainerConfig:
     m, le = c.model, c.learning
     rules = {
-        "model.accounts must be 1 or more": m.accounts >= 1,
+        "model.accounts, hidden and frd_hidden must be 1 or more": min(m.accounts, m.hidden, m.frd_hidden) >= 1,
         "model.window must be 2 or more": m.window >= 2,
-        "labels.horizons must be ascending, positive and distinct": list(c.labels.horizons)
-        == sorted({h for h in c.labels.horizons if h > 0}),
+        "model.atoms and frd_atoms must be 2 or more": min(m.atoms, m.frd_atoms) >= 2,
+        "labels.horizons must be whole numbers of rows": all(type(h) is int for h in c.labels.horizons),
+        "labels.horizons must be ascending, positive and distinct": all(
+            type(a) is type(b) and a < b for a, b in itertools.pairwise((0, *c.labels.horizons))
+        ),
         "labels.horizons must be three (h1, h2, h3 of the diagnostics)": len(c.labels.horizons) == 3,
         "learning.rollout_steps must be 32 to 1024": 32 <= le.rollout_steps <= 1024,
-        "learning.minibatches must divide accounts x rollout_steps": (m.accounts * le.rollout_steps) % le.minibatches
+        "learning.epochs, minibatches and replay_rows must be 1 or more": min(le.epochs, le.minibatches, le.replay_rows)
+        >= 1,
+        "learning.minibatches must divide accounts x rollout_steps": (m.accounts * le.rollout_steps)
+        % max(le.minibatches, 1)
         == 0,
         "learning.replay_capacity must be a power of two": le.replay_capacity & (le.replay_capacity - 1) == 0
         and le.replay_capacity > 0,
         "learning.replay_capacity must hold at least one row an account": le.replay_capacity >= m.accounts,
-        "run.n_steps must be 1 or more": c.run.n_steps >= 1,
-        "run.threads must be 1 or more": c.run.threads >= 1,
+        "run.n_steps, checkpoint_every and threads must be 1 or more": min(
+            c.run.n_steps, c.run.checkpoint_every, c.run.threads
+        )
+        >= 1,
+        "run.warmup_steps must be 0 or more": c.run.warmup_steps >= 0,
         "run.n_eval_steps must be 1 or more, or left out for the whole range": c.run.n_eval_steps is None
         or c.run.n_eval_steps >= 1,
     }

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from foxhunt_assets.contracts.diag import live_leaves, nest, row_faults
+from foxhunt_assets.contracts.diag import live_by_path, live_leaves, nest, row_faults
 from foxhunt_assets.errors import ContractBroken
 from foxhunt_assets.simulator.measure import Counters
 from foxhunt_assets.trainer import measure, measure_learning
@@ -42,7 +42,6 @@ class DiagBuilder:
         self.row: Row = {}  # the last one measured
         self.rules = {leaf.path: leaf.phase_rule for leaf in live_leaves()}
         self.order = [leaf.path for leaf in live_leaves()]
-        self.types = {leaf.path: leaf.dtype for leaf in live_leaves()}
 
     def stages(self) -> list[Stage]:
         """Measuring is a stage too: its running state is what it alone writes, from what every other stage left."""
@@ -74,7 +73,7 @@ class DiagBuilder:
             }  # fmt: skip
         values |= measure_learning.events(w, c, s, b)
         measure.end_row(b)
-        return self._complete(to_python(values))
+        return self._complete(written(values))
 
     def _complete(self, measured: Row) -> Row:
         """Contract order; in evaluation train_only leaves are 0, unmeasured held ones repeat the last training row."""
@@ -86,7 +85,7 @@ class DiagBuilder:
             if self.w.evaluating and rule == "train_only":
                 row[path] = 0
             elif path in measured:
-                row[path] = _typed(self.types[path], path, measured[path])
+                row[path] = measured[path]
             elif self.w.evaluating and rule == "held":
                 row[path] = self.held[path]
             else:
@@ -94,6 +93,16 @@ class DiagBuilder:
         if extra := sorted(measured.keys() - self.rules.keys()):
             raise ContractBroken(f"diagnostics: measured but not live in the contract: {', '.join(extra[:5])}")
         return row
+
+
+def written(values: Values) -> Row:
+    """Measured leaves as a row writes them: whole numbers, flags, and the shortest decimals of float32 slots. A leaf
+    the contract does not know keeps its value, for whoever names it."""
+    known = live_by_path()
+    return {
+        path: _typed(known[path].dtype, path, value) if path in known else value
+        for path, value in to_python(values).items()
+    }
 
 
 def to_python(values: Values) -> Row:

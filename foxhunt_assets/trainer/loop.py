@@ -14,6 +14,7 @@ from foxhunt_assets.simulator.trades import TradeLog
 from foxhunt_assets.trainer import artefacts, checkpoint, slots
 from foxhunt_assets.trainer.assemble import Assembly, assemble
 from foxhunt_assets.trainer.checkpoint import Resume
+from foxhunt_assets.trainer.config import TrainerConfig
 from foxhunt_assets.trainer.diag import DiagWriter, Row
 from foxhunt_assets.trainer.program import Scalars
 from foxhunt_assets.trainer.run_spec import RunSpec
@@ -93,8 +94,8 @@ def evaluate(spec: RunSpec, say: Say) -> dict[str, Any]:
     with storage.lock(Path(spec.lock), f"device {spec.device}"):
         run = assemble(spec, flatten(last))
         facts = checkpoint.load_final(train_dir, run.world)
-        slots.set_evaluation(run.world.buffers["isv_full"])
         _check_same_model(spec, facts)
+        slots.set_evaluation(run.world.buffers["isv_full"])
         n, first = run.world.eval_walk.n_steps, int(last["step"]) + 1
         run.world.simulator.reset(first)
         trades, equity = TradeLog("eval"), artefacts.EquityLog(run.world)
@@ -154,6 +155,15 @@ def _key_lock(spec: RunSpec) -> Path:
 
 
 def _check_same_model(spec: RunSpec, facts: dict[str, Any]) -> None:
+    """An evaluation may have another fee, latency, length or equity; the model and what the slots hold are trained."""
     wants = spec.config.to_json()["model"]
     if facts["model"] != wants:
         raise BadInput(f"{spec.train_dir}: trained with model {facts['model']}, this evaluation wants {wants}")
+    trained = slots.configured(TrainerConfig.of_run(storage.read_json(Path(spec.train_dir) / artefacts.CONFIG)))
+    names = {slot.index: slot.name for slot in slots.slots()}
+    for index, value in slots.configured(spec.config).items():
+        if value != trained[index]:
+            raise BadInput(
+                f"{spec.train_dir}: trained with {names[index]} {trained[index]}, this evaluation wants {value}; "
+                "move it from evaluation.overrides to training.overrides and train again"
+            )

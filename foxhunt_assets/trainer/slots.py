@@ -65,7 +65,7 @@ def slots() -> tuple[Slot, ...]:
 def bootstrap(isv: torch.Tensor, config: TrainerConfig) -> None:
     """Defaults of the table, then what the configuration says; BadInput names a value outside its slot's bounds."""
     by_index = {slot.index: slot for slot in slots()}
-    values = {slot.index: slot.default for slot in slots()} | _configured(config)
+    values = {slot.index: slot.default for slot in slots()} | configured(config)
     for index, value in values.items():
         slot = by_index[index]
         low, high = slot.minimum, slot.maximum
@@ -80,7 +80,8 @@ def set_evaluation(isv: torch.Tensor) -> None:
     isv[SHAPING_SCALE] = 0.0
 
 
-def _configured(c: TrainerConfig) -> dict[int, float]:
+def configured(c: TrainerConfig) -> dict[int, float]:
+    """Slot -> value of every slot that the configuration sets."""
     le, e = c.learning, c.env
     return {
         GAMMA: le.gamma, CLIP_EPS: le.clip_eps, ENTROPY_COEF: le.entropy_coef, PER_ALPHA: le.per_alpha,

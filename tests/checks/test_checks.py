@@ -86,6 +86,13 @@ def test_a_weight_that_is_not_finite(copy):
     assert folders.checkpoint_faults(train) == [f"checkpoint.safetensors: {name} is not finite everywhere"]
 
 
+def test_a_checkpoint_that_says_it_is_of_another_run(copy):
+    train, _ = copy
+    edit_json(train / "checkpoint.json", code="0" * 64)
+    (fault,) = folders.checkpoint_faults(train)
+    assert fault.startswith("checkpoint.json: code is '0000") and "train_summary.json says" in fault
+
+
 def test_a_summary_that_names_another_configuration(copy):
     train, _ = copy
     edit_json(train / "config.json", seed=99)

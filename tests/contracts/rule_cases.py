@@ -21,7 +21,7 @@ CONFIG = RuleConfig(
     max_units=2,
     tick_cents=1250,
     multiplier_cents=5000,
-    fee_cents=225,
+    fee_cents=(225,),
     warmup_steps=2,
     leaf_values={"run.fold_index": 1},
 )

@@ -184,6 +184,14 @@ def test_a_new_fee_needs_no_new_training(trained, tmp_path):
     assert dear["fees_usd"] > base["fees_usd"] and dear["run_id"] == base["run_id"]
 
 
+def test_what_the_training_s_slots_hold_cannot_change_in_its_evaluation(trained, tmp_path):
+    env = replace(trained.config.env, min_hold_steps=5)
+    spec = replace(evaluation_of(trained), config=replace(trained.config, env=env), out=str(tmp_path / "eval"))
+    with pytest.raises(BadInput, match=r"trained with \S+ 2, this evaluation wants 5; move it"):
+        loop.evaluate(spec, _quiet)
+    assert not Path(spec.out).exists()
+
+
 @pytest.mark.slow
 def test_no_live_leaf_is_constant_over_200_steps_unless_the_contract_says_why(trained, tmp_path):
     spec = _other(trained, tmp_path, config=tiny_config(run={"n_steps": 200}))

@@ -25,8 +25,9 @@ class RuleConfig:
 
     accounts: B. n_train: training steps. rollout: False in per_step mode. rollout_steps: T. replay_rows: sampled a
     minibatch. max_units: unit cap. tick_cents: value of a tick of a lot. multiplier_cents: of a point of a lot.
-    fee_cents: a side. warmup_steps: of this evaluation, as applied. reward: "equity" or "close". n_features: F.
-    entropy_alpha: rate of sac.action_entropy_ema. leaf_values: value of `config` leaves that config.json fixes.
+    fee_cents: a side, every one the fee table holds. warmup_steps: of this evaluation, as applied. reward: "equity" or
+    "close". n_features: F. entropy_alpha: rate of sac.action_entropy_ema. leaf_values: value of `config` leaves that
+    config.json fixes.
     """
 
     accounts: int
@@ -37,7 +38,7 @@ class RuleConfig:
     max_units: int
     tick_cents: int
     multiplier_cents: int
-    fee_cents: int
+    fee_cents: tuple[int, ...]
     warmup_steps: int
     rollout: bool = True
     reward: Literal["equity", "close"] = "equity"

@@ -252,8 +252,9 @@ def order_flow(x: Phase) -> np.ndarray:
     orders, fills = x["lob.orders_step"], x["lob.fills_step"]
     counts = (fills > orders) | (x["lob.policy_orders_step"] > orders) | (x["lob.fill_lots_step"] < fills)
     levels = (x["lob.levels_consumed_max"] > 0) != (fills > 0)
-    fees = (x["lob.fees_usd_step"] > 0) != ((fills > 0) & (x.config.fee_cents > 0))
-    return counts | levels | fees
+    paid, due = x["lob.fees_usd_step"] > 0, fills > 0
+    unpaid = due & ~paid & all(cents > 0 for cents in x.config.fee_cents)
+    return counts | levels | unpaid | (paid & ~(due & any(cents > 0 for cents in x.config.fee_cents)))
 
 
 _DEPTHS = ("l1", "l2", "l3", "l5", "l10")
