@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ SETTINGS_TAG = "foxhunt/settings"
 GIT_TAG = "foxhunt/git"
 GPU_POOL = "gpu"
 EXIT_CODE = "exit_code"  # metadata of a failure: what the command line exits with
+_CLOCK_S = 1.0  # a file system may round its times down to whole seconds
 HASHES = "file_hashes.json"  # under work/: a file of known size and time is not hashed again
 
 # Every line answers a failure seen in practice: a killed run keeps its pool slot for ever unless slots are freed,
@@ -155,6 +157,7 @@ class TrainerLauncher:
         What the process reports through Pipes is milestones only: the op yields its outputs itself, after it has
         verified the folder, so a trainer that dies leaves nothing materialised.
         """
+        began = time.time()
         orders = world.layout.work / "orders" / f"{spec.kind}-{spec.run_id}.json"
         storage.write_json(orders, spec.to_json())
         try:
@@ -167,7 +170,7 @@ class TrainerLauncher:
                 ).get_results(implicit_materializations=False)
         except DagsterPipesExecutionError as error:
             raise dg.Failure(
-                description=f"{spec.kind} {spec.fold} seed {spec.seed}: {error}; {_where(spec)}",
+                description=f"{spec.kind} {spec.fold} seed {spec.seed}: {error}; {_where(spec, began)}",
                 metadata={"orders": dg.MetadataValue.path(str(orders)), EXIT_CODE: _exit_code(str(error))},
                 allow_retries=False,
             ) from error
@@ -180,10 +183,12 @@ def _exit_code(text: str) -> int:
     return code if code in (1, 2, 3) else 4
 
 
-def _where(spec: RunSpec) -> str:
-    """What to read after a failed run: the newest quarantine report of this run, else its output."""
-    name = Path(spec.out).name
-    reports = sorted(Path(spec.quarantine).glob(f"*{name}*/{storage.REPORT}"), key=lambda p: p.stat().st_mtime)
+def _where(spec: RunSpec, began: float) -> str:
+    """What to read after a failed run: the report of what it put into quarantine, else its output. Every training's
+    folder is called train, so an older report is another run's; devices run one at a time."""
+    found = Path(spec.quarantine).glob(f"{Path(spec.out).name}-*/{storage.REPORT}")
+    times = {path: path.stat().st_mtime for path in found}
+    reports = sorted((path for path in times if times[path] >= began - _CLOCK_S), key=times.__getitem__)
     return f"see {reports[-1]}" if reports else "its last lines are in the output of this step"
 
 
