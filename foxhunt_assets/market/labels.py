@@ -17,10 +17,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 
-from foxhunt_assets.contracts.tables import ABSENT_PX, NO_SEGMENT, arrow_schema, label_columns
+from foxhunt_assets.contracts.tables import ABSENT_PX, arrow_schema, label_columns
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.market.folds import FoldSpec, Range
 from foxhunt_assets.market.tape import segment_of_rows
@@ -31,7 +32,6 @@ NO_LABEL = -1
 COLUMNS = ("bid_px", "ask_px")  # snapshot columns that labels need
 LABELS_FILE = "frd_labels.arrow"
 _BATCH_ROWS = 65_520  # not a power of two: whole columns would alias in the cache
-_CACHE_ROWS = 16_368  # rows taken at once: what they need stays in the cache
 
 
 def half_tick_mids(bid0: torch.Tensor, ask0: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -84,34 +84,27 @@ def make_labels(
     bid0: torch.Tensor, ask0: torch.Tensor, segment: torch.Tensor, horizons: Sequence[int], sigma: float
 ) -> torch.Tensor:
     """int8 [n, len(horizons)] atoms, -1 where there is no label; inputs are [n] in ticks and tape segments."""
-    mid, there = half_tick_mids(bid0, ask0)
-    missing = ~there | (segment == NO_SEGMENT)
-    leaves, arrives = segment.masked_fill(missing, -1), segment.masked_fill(missing, -2)  # equal inside a segment only
-    n = mid.numel()
-    out = torch.full((len(horizons), n), NO_LABEL, dtype=torch.int8, device=mid.device)
-    farthest = int(mid.max() - mid.min()) if n else 0
+    from foxhunt_assets.market import label_pass  # numba: the trainer imports this module and does without
+
+    bid, ask, inside = (x.cpu().contiguous().to(torch.int32).numpy() for x in (bid0, ask0, segment))
+    out = torch.full((len(horizons), len(bid)), NO_LABEL, dtype=torch.int8)
+    there = (bid != ABSENT_PX) & (bid < ask)
+    farthest = int(2 * (ask.max(where=there, initial=0) - bid.min(where=there, initial=0).astype(int)))
     for row, h in zip(out, horizons):
-        low, atoms = _atom_table(thresholds(sigma, h), farthest, mid.device)
-        for a in range(0, n - h, _CACHE_ROWS):
-            now = slice(a, min(a + _CACHE_ROWS, n - h))
-            then = slice(now.start + h, now.stop + h)
-            moved = mid[then] - mid[now]
-            without = leaves[now] != arrives[then]
-            if sigma == 0:
-                without |= moved != 0
-            torch.take(atoms, moved.clamp_(low, low + len(atoms) - 1).sub_(low), out=row[now])
-            row[now].masked_fill_(without, NO_LABEL)
+        low, atoms = _atom_table(thresholds(sigma, h), farthest, sigma == 0)
+        label_pass.label(bid, ask, inside, h, low, atoms, row.numpy())
     return out.T
 
 
-def _atom_table(edges: list[int], farthest: int, device: torch.device) -> tuple[int, torch.Tensor]:
+def _atom_table(edges: list[int], farthest: int, only_still: bool) -> tuple[int, np.ndarray]:
     """(low, atoms int8): atoms[d - low] is the number of edges at or below d; beyond its ends the atom is the end's.
 
-    farthest: no difference is larger; it bounds the table where sigma_step is huge.
+    farthest: no difference is larger; it bounds the table where sigma_step is huge. only_still: no move has a label.
     """
-    low, high = max(edges[0] - 1, -farthest), min(edges[-1], farthest)
-    steps = torch.arange(low, high + 1, device=device)
-    return low, torch.searchsorted(torch.tensor(edges, device=device), steps, right=True).to(torch.int8)
+    low, high = max(edges[0] - 1, -farthest - 1), min(edges[-1], farthest) + 1
+    steps = np.arange(low, high + 1)
+    atoms = np.searchsorted(edges, steps, side="right").astype(np.int8)
+    return low, np.where(steps == 0, atoms, NO_LABEL).astype(np.int8) if only_still else atoms
 
 
 def write_labels(spec: FoldSpec, columns: Mapping[str, torch.Tensor], out: Path) -> dict[str, Any]:
