@@ -1,0 +1,335 @@
+"""From file to snapshots, labels and features against what else does it, as ratios of one run.
+
+    python benchmarks/market.py                                  600,000 generated MBP-10 records, three rounds
+    python benchmarks/market.py --records 4000000                the memory bar
+    FOXHUNT_REAL_DATA=DIR python benchmarks/market.py --peer-python VENV/bin/python    with nautilus_trader from there
+
+Each row is a fresh process; rounds are interleaved and the median is shown. CPU seconds are the sturdy figure on a
+shared machine: only ratios inside one run mean anything. Imports, compilation and the holiday calendar are warm before
+the clock starts (a first decode of a small file pays 1 to 2 s for them). Output goes to the page cache; "commit" adds
+the check of its contract, the sha256 of all files and fsync. Extra memory is the peak of the process above what it
+held when the clock started. The MBO file is the real hour with the clock of each copy a day later, an R record before
+it; nautilus_trader reads the file once, not 16 times. A peer that is not there is named and left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+HOUR = "nautilus_trader/esh4-glbx-mdp3-20231225.mbo.dbn.zst"
+COPIES = 16
+ROWS = 1_000_000  # of labels and features
+HORIZONS, SIGMA = (60, 300, 1800), 0.5
+EVENTS_PER_SECOND, RECORDS_PER_MINUTE = 60.0, 3_480  # of the generated market
+_DAY_NS = 86_400 * 10**9
+
+PEER = """
+import json, sys, time
+from pathlib import Path
+import nautilus_trader.adapters.databento as adapter
+from nautilus_trader.core import nautilus_pyo3 as n
+path = sys.argv[1]
+loader = n.DatabentoDataLoader(Path(adapter.__file__).with_name("publishers.json"))
+iid = n.InstrumentId.from_str("ESH4.GLBX")
+wall, cpu, seen = time.perf_counter(), time.process_time(), 0
+book = n.OrderBook(iid, n.BookType.L3_MBO)
+for delta in loader.load_order_book_deltas(path, instrument_id=iid, price_precision=2):
+    book.apply_delta(delta)
+    if delta.flags & 128:
+        for side in (book.bids(10), book.asks(10)):
+            for level in side:
+                seen += (level.price.raw, level.size(), len(level.get_orders())) is not None
+print(json.dumps({"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall, "seen": seen}))
+"""
+
+
+def inputs(work: Path, records: int) -> dict[str, Path]:
+    """The files of the run, made once: name -> path."""
+    import zstandard
+
+    from foxhunt_assets.market import synthetic
+
+    minutes = records / RECORDS_PER_MINUTE
+    for name, length in (("mbp", minutes), ("small", 1.0)):
+        synthetic.write_files(work / name, "planted", 7, 1, length, events_per_second=EVENTS_PER_SECOND)
+    files = {name: next((work / name).glob("*.zst")) for name in ("mbp", "small")}
+    files["plain"] = work / "plain.synthetic.dbn"
+    with files["mbp"].open("rb") as source, files["plain"].open("wb") as target:
+        zstandard.ZstdDecompressor().copy_stream(source, target)
+    real = Path(os.environ.get("FOXHUNT_REAL_DATA", "")) / HOUR
+    if real.is_file():
+        files |= {"hour": real, "mbo": _copies(real, work / f"es{COPIES}.mbo.dbn.zst")}
+    return files
+
+
+def _copies(hour: Path, out: Path) -> Path:
+    import databento_dbn
+    import numpy as np
+    import zstandard
+
+    from foxhunt_assets.market.dbn import DbnReader
+    from tests.market import made_dbn as made
+
+    with DbnReader(hour) as reader:
+        records = np.concatenate([b.copy() for b in reader.batches()]).view(reader.header.dtype).ravel()
+    clear = records[:1].copy()
+    clear["action"], clear["side"], clear["price"], clear["size"] = ord("R"), ord("N"), 2**63 - 1, 0
+    mapping = {"ESH4": [(made.date(2023, 12, 1), made.date(2024, 3, 15), int(records["instrument_id"][0]))]}
+    with out.open("wb") as raw, zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(raw) as f:
+        f.write(made.metadata(databento_dbn.Schema.MBO, mapping))
+        for day in range(COPIES):
+            for part in (clear.copy(), records.copy()):
+                part["ts_event"] += np.uint64(day * _DAY_NS)
+                part["ts_recv"] += np.uint64(day * _DAY_NS)
+                f.write(part.tobytes())
+    return out
+
+
+def decompress(path: Path, _: Path) -> int:
+    """The floor: the bytes unpacked into one reused buffer and thrown away; 128 KB was the fastest buffer."""
+    import zstandard
+
+    buffer, n = bytearray(2**17), 0
+    with path.open("rb") as f, zstandard.ZstdDecompressor().stream_reader(f, read_across_frames=True) as stream:
+        while got := stream.readinto(buffer):
+            n += got
+    return n
+
+
+def decode(path: Path, out: Path) -> int:
+    from foxhunt_assets.contracts.instruments import CONTRACTS
+    from foxhunt_assets.market import snapshots
+
+    return snapshots.decode(path, out, CONTRACTS["ES"], snapshots.EVENT_CLOCK)["records"]
+
+
+def commit(path: Path, out: Path) -> int:
+    from foxhunt_assets import storage
+    from foxhunt_assets.market import snapshots
+
+    n: list[int] = []
+    fill = lambda folder: n.append(decode(path, folder))  # noqa: E731
+    storage.build_folder(out / "committed", fill, snapshots.validate, out / "quarantine", {})
+    return n[0]
+
+
+def write_same(path: Path, out: Path) -> int:
+    """As many bytes as `decode` writes, from one reused buffer: what the kernel alone takes for them."""
+    buffer, left = bytearray(6_000_000), int((out / "bytes").read_text())
+    with (out / "raw").open("wb") as f:
+        while left > 0:
+            left -= f.write(memoryview(buffer)[: min(left, len(buffer))])
+    return 0
+
+
+def to_parquet(path: Path, out: Path) -> int:
+    import databento
+
+    databento.DBNStore.from_file(path).to_parquet(out / "peer.parquet")
+    return 0
+
+
+def _tape() -> dict[str, Any]:
+    import numpy as np
+    import torch
+
+    torch.set_num_threads(1)
+    rng = np.random.default_rng(0)
+    mid = 40_000 + np.cumsum(rng.integers(-1, 2, ROWS))
+    bid = torch.from_numpy((mid // 2).astype(np.int32))
+    return {"mid": torch.from_numpy(mid), "bid": bid, "ask": bid + 1, "segment": torch.zeros_like(bid)}
+
+
+def label(_: Path, __: Path, tape: dict[str, Any]) -> int:
+    from foxhunt_assets.market.labels import make_labels
+
+    make_labels(tape["bid"], tape["ask"], tape["segment"], HORIZONS, SIGMA)
+    return ROWS
+
+
+def copy_mid(_: Path, __: Path, tape: dict[str, Any]) -> int:
+    for _h in HORIZONS:
+        tape["mid"].clone()
+    return ROWS
+
+
+WHAT: dict[str, tuple[Callable[..., int], str]] = {
+    "zstd floor": (decompress, "mbp"),
+    "decode .dbn.zst": (decode, "mbp"),
+    "decode and commit": (commit, "mbp"),
+    "write the same bytes": (write_same, "mbp"),
+    "DBNStore.to_parquet": (to_parquet, "mbp"),
+    "decode plain .dbn": (decode, "plain"),
+    "MBO zstd floor": (decompress, "mbo"),
+    "MBO decode": (decode, "mbo"),
+    "labels": (label, "tape"),
+    "copy mid three times": (copy_mid, "tape"),
+}
+
+
+def measure(name: str, path: Path, small: Path, out: Path) -> dict[str, float]:
+    """One row in this process: CPU s, wall s, peak MB above the start, items."""
+    function, source = WHAT[name]
+    more: tuple[Any, ...] = (_tape(),) if source == "tape" else ()
+    if function in (decode, commit):
+        warm = out / "warm"
+        warm.mkdir()
+        decode(small, warm)
+        if source == "mbo":
+            decode(path.parent / "hour", warm)
+    for _ in range(2 if more else 0):
+        function(path, out, *more)
+    Path("/proc/self/clear_refs").write_text("5")
+    held, wall, cpu = _memory("VmRSS"), time.perf_counter(), _cpu()
+    n = function(path, out, *more)
+    return {"cpu": _cpu() - cpu, "wall": time.perf_counter() - wall, "mb": _memory("VmHWM") - held, "n": n}
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _memory(field: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
+
+
+def child(name: str, files: dict[str, Path], work: Path) -> dict[str, float]:
+    """Measure in a fresh process and clean up what it wrote."""
+    source = WHAT[name][1]
+    out = work / "out"
+    out.mkdir()
+    (out / "bytes").write_text((work / "bytes").read_text() if (work / "bytes").is_file() else "0")
+    command = [sys.executable, __file__, "--measure", name, str(files.get(source, work)), str(files["small"]), str(out)]
+    found = subprocess.run(command, check=True, capture_output=True, text=True)
+    if name == "decode .dbn.zst":
+        (work / "bytes").write_text(str((out / "snapshots.arrow").stat().st_size))
+    shutil.rmtree(out)
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def peer(python: str, hour: Path) -> dict[str, float] | None:
+    """nautilus_trader over one hour, ten levels with prices, sizes and counts at each event end."""
+    done = subprocess.run([python, "-c", PEER, str(hour)], capture_output=True, text=True)
+    if done.returncode:
+        print(f"left out: nautilus_trader in {python} ({(done.stderr.strip().splitlines() or ['?'])[-1]})")
+        return None
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def parallel(files: dict[str, Path], work: Path) -> str:
+    """Wall time of as many files as cores, one process and then one a core; the files written must be the same."""
+    from foxhunt_assets.contracts.instruments import CONTRACTS
+    from foxhunt_assets.market.many import decode_many
+
+    cores, walls, bytes_of = os.cpu_count() or 1, [], []
+    for processes in (1, cores):
+        outs = [work / f"many{processes}-{n}" for n in range(cores)]
+        for out in outs:
+            out.mkdir()
+        start = time.perf_counter()
+        decode_many([(files["mbp"], out) for out in outs], CONTRACTS["ES"], 0, processes=processes)
+        walls.append(time.perf_counter() - start)
+        bytes_of.append([(out / "snapshots.arrow").read_bytes() for out in outs])
+    same = "identical" if bytes_of[0] == bytes_of[1] else "DIFFERENT"
+    return f"{cores} files: {walls[0]:.2f} s in one process, {walls[1]:.2f} s in {cores}, {same} (start included)"
+
+
+def features() -> str:
+    """CPU s of the feature table over ROWS snapshots, against reading its inputs and writing its output once."""
+    import torch
+
+    from foxhunt_assets.contracts.tables import SNAPSHOTS
+    from foxhunt_assets.market import features as table
+
+    torch.set_num_threads(1)
+    levels = torch.arange(10, dtype=torch.int32).expand(ROWS, 10)
+    made = {}
+    for column in SNAPSHOTS:
+        wide = column.type.startswith("fixed")
+        made[column.name] = levels + 1 if wide else torch.zeros(ROWS, dtype=getattr(torch, column.type))
+    made["bid_px"], made["ask_px"] = 20_000 - levels, 20_001 + levels
+    made["ts"] = 1_709_000_000 * 10**9 + torch.arange(ROWS) * 250_000_000
+    made["ts_event"] = made["ts"] - 10**6
+    used = {name: made[name] for name in table.COLUMNS}
+    segment = torch.zeros(ROWS, dtype=torch.int32)
+    table.compute({name: column[:1000] for name, column in used.items()}, segment[:1000])
+    start = time.process_time()
+    out = table.compute(used, segment)
+    taken = time.process_time() - start
+    start = time.process_time()
+    moved = [column.clone() for column in used.values()] + [out.clone()]
+    floor = time.process_time() - start
+    megabytes = sum(m.numel() * m.element_size() for m in moved) / 1e6
+    return f"{taken:.2f} CPU s, {taken / floor:.1f} times copying its {megabytes:.0f} MB of inputs and output once"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=600_000, help="generated MBP-10 records")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has nautilus_trader")
+    parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        name, path, small, out = args.measure
+        print(json.dumps(measure(name, Path(path), Path(small), Path(out))))
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        files = inputs(work, args.records)
+        if "hour" in files:
+            (work / "hour").symlink_to(files["hour"])
+        else:
+            print("left out: the MBO rows (FOXHUNT_REAL_DATA is not set)")
+        names = [n for n, (_, source) in WHAT.items() if source in files or source == "tape"]
+        rounds = [{n: child(n, files, work) for n in names} for _ in range(args.rounds)]
+        median = {n: {k: statistics.median(r[n][k] for r in rounds) for k in rounds[0][n]} for n in names}
+        report(median, peer(args.peer_python, files["hour"]) if "hour" in files else None)
+        print(f"files in parallel: {parallel(files, work)}")
+        print(f"features of {ROWS:,} snapshots: {features()}")
+    return 0
+
+
+def report(m: dict[str, dict[str, float]], nautilus: dict[str, float] | None) -> None:
+    load = os.getloadavg()[0]
+    print(f"load {load:.1f} on {os.cpu_count()} cores")
+    print(f"{'row':24}{'CPU s':>9}{'wall s':>9}{'extra MB':>10}{'M rec/CPU s':>13}")
+    records = {"mbp": m["decode .dbn.zst"]["n"], "plain": m["decode .dbn.zst"]["n"], "tape": ROWS}
+    records["mbo"] = m["MBO decode"]["n"] if "MBO decode" in m else 0
+    for name, row in m.items():
+        rate = records[WHAT[name][1]] / row["cpu"] / 1e6
+        print(f"{name:24}{row['cpu']:9.3f}{row['wall']:9.3f}{row['mb']:10.1f}{rate:13.2f}")
+    ratios = [
+        ("decode / decompress (bar 2.0)", "decode .dbn.zst", "zstd floor"),
+        ("decode and commit / decompress", "decode and commit", "zstd floor"),
+        ("to_parquet / decode (bar 10)", "DBNStore.to_parquet", "decode .dbn.zst"),
+        ("MBO decode / decompress", "MBO decode", "MBO zstd floor"),
+        ("labels / copy mid three times (bar 3)", "labels", "copy mid three times"),
+    ]
+    for text, a, b in ratios:
+        if a in m and b in m:
+            print(f"{text:42}{m[a]['cpu'] / m[b]['cpu']:8.2f}")
+    if nautilus:
+        ours = m["MBO decode"]["cpu"] / records["mbo"]
+        theirs = nautilus["cpu"] / (records["mbo"] / COPIES)
+        print(f"{'nautilus_trader ten levels / MBO decode (bar 20)':42}{theirs / ours:8.1f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
