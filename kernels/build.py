@@ -142,8 +142,7 @@ def _cupy() -> ModuleType:
 
 
 @cache
-def _module(family: str, device: int) -> Any:
-    cupy = _cupy()
+def _module(cupy: ModuleType, family: str, device: int) -> Any:
     target = target_of(torch.cuda.get_device_capability(device))
     nvcc = shutil.which("nvcc")
     if nvcc:
@@ -154,8 +153,11 @@ def _module(family: str, device: int) -> Any:
 
 @cache
 def _function(family: str, function: str, device: int) -> Any:
+    cupy = _cupy()
+    if torch.cuda.is_current_stream_capturing():
+        raise KernelError(f"kernel {function}: first launched inside a graph capture; run the step once before it")
     try:
-        return _module(family, device).get_function(function)
+        return _module(cupy, family, device).get_function(function)
     except KernelError:
         raise
     except Exception as error:  # CuPy's own kinds, one for each layer

@@ -3,6 +3,7 @@
 import hashlib
 import stat
 import sys
+import types
 
 import pytest
 import torch
@@ -86,6 +87,13 @@ def test_without_cupy_the_remedy_is_named(monkeypatch):
         build.launch(
             "lob", "lob_take", (1,), (32,), torch.zeros(1).int(), torch.zeros(1).long(), 1, torch.zeros(1).int()
         )
+
+
+def test_a_first_launch_inside_a_capture_is_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", types.ModuleType("cupy"))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(build.KernelError, match="kernel lob_take: first launched inside a graph capture; run the step"):
+        build._function("lob", "lob_take", 0)
 
 
 def test_an_empty_launch_needs_no_device(monkeypatch):

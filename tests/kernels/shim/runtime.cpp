@@ -38,7 +38,7 @@ struct Fiber {
     ucontext_t context; jmp_buf here; Block* block; uint3 thread; int number; State state; bool started;
 };
 
-const size_t STACK = 32 << 10, MAX_FIBERS = 1 << 15;
+const size_t STACK = 32 << 10, MAX_FIBERS = 1 << 13;
 const int64_t MAX_ACCESSES = 5'000'000;  // a launch that waits for a block that does not run would never end
 
 char* stacks;
@@ -281,9 +281,15 @@ int shim_run(void (*entry)(void**), void** args, int n_buffers, char** bases, in
              const char** names, const unsigned* grid, const unsigned* block, int64_t schedule, int poison, char* text,
              int text_size)
 {
-    if (!stacks)
-        stacks = static_cast<char*>(mmap(nullptr, STACK * MAX_FIBERS, PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (!stacks) {
+        void* found = mmap(nullptr, STACK * MAX_FIBERS, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (found == MAP_FAILED) {
+            snprintf(text, text_size, "no memory for %zu stacks of %zu bytes", MAX_FIBERS, STACK);
+            return 1;
+        }
+        stacks = static_cast<char*>(found);
+    }
     kernel = entry, arguments = args, seed = schedule, message = text, message_size = text_size;
     message[0] = 0, accesses = 0, stopped = false, loaded = nullptr, current = nullptr;
     random_state = 0x9E3779B97F4A7C15ull * (schedule + 1);
