@@ -161,8 +161,12 @@ def _function(family: str, function: str, device: int) -> Any:
     except KernelError:
         raise
     except Exception as error:  # CuPy's own kinds, one for each layer
-        first = str(error).strip().splitlines()[0]
-        raise KernelError(f"kernel {function}: not loaded ({first}); delete {cache_dir()} and try again") from None
+        raise _broken(function, "not loaded", error) from None
+
+
+def _broken(function: str, what: str, error: Exception) -> KernelError:
+    first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return KernelError(f"kernel {function}: {what} ({first}); see nvidia-smi, or delete {cache_dir()} and try again")
 
 
 def on_gpu(x: torch.Tensor) -> bool:
@@ -229,7 +233,10 @@ def launch(
     kernel = _function(family, function, device.index)
     stream = _Stream(torch.cuda.current_stream(device).cuda_stream)
     with torch.cuda.device(device):
-        kernel(grid, block, tuple(map(_value, args)), stream=stream)
+        try:
+            kernel(grid, block, tuple(map(_value, args)), stream=stream)
+        except Exception as error:  # CuPy loads at the first call, so what it finds wrong with a file comes here too
+            raise _broken(function, f"not started with grid {grid}, block {block}", error) from None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Compiling, caching and loading: what can be known without a GPU."""
 
+import contextlib
 import hashlib
 import stat
 import sys
@@ -94,6 +95,23 @@ def test_a_first_launch_inside_a_capture_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(build.KernelError, match="kernel lob_take: first launched inside a graph capture; run the step"):
         build._function("lob", "lob_take", 0)
+
+
+def test_what_the_driver_refuses_is_named_in_one_line(monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("CUDA_ERROR_INVALID_IMAGE: device kernel image is invalid\nand more")
+
+    monkeypatch.setattr(build, "_function", lambda *_: refuse)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: types.SimpleNamespace(cuda_stream=0))
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    expected = (
+        r"^kernel lob_take: not started with grid \(1,\), block \(32,\) \(CUDA_ERROR_INVALID_IMAGE: .*invalid\); see"
+    )
+    with pytest.raises(build.KernelError, match=expected) as found:
+        build.launch(
+            "lob", "lob_take", (1,), (32,), torch.zeros(1).int(), torch.zeros(1).long(), 1, torch.zeros(1).int()
+        )
+    assert "\n" not in str(found.value)
 
 
 def test_an_empty_launch_needs_no_device(monkeypatch):
