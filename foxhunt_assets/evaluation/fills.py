@@ -29,8 +29,8 @@ REASONS: dict[str, str] = {
     "unsound_book": "the book before it is crossed, locked or one-sided: the simulator sends nothing there",
     "more_than_displayed": "more traded at its price than was displayed: a resting order showed a part of its size "
     "(an iceberg); the simulator goes on to the next price",
-    "less_than_displayed": "traded at a worse price while a better one was displayed: that size was gone before the "
-    "aggressor came (a cancel inside the same event)",
+    "less_than_displayed": "traded at a worse price while a better one was displayed: the order passed it by, as the "
+    "venue does that cancels a resting order instead of matching it with its own owner",
     "better_than_displayed": "traded at a better price than was displayed",
 }
 _BUY, _SELL, _TRADE = ord("B"), ord("A"), ord("T")
