@@ -140,14 +140,16 @@ def config_sha256(spec: RunSpec) -> str:
 
 def manifest_identity(spec: RunSpec, world: World) -> dict[str, Any]:
     """What made this folder: code, configuration, inputs, libraries and device; compared, never byte by byte."""
+    return {**_identity(spec, world), "kind": spec.kind, **machine(world), "threads": spec.config.run.threads}
+
+
+def machine(world: World) -> dict[str, Any]:
+    """Libraries and device: they move bits and are no part of a run id, so one run must not be made of two of them."""
     cuda = world.device.type == "cuda"
     return {
-        **_identity(spec, world),
-        "kind": spec.kind,
         "libraries": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
         "device": torch.cuda.get_device_name(world.device) if cuda else f"cpu {platform.machine()}",
         "driver": torch.version.cuda if cuda else None,
-        "threads": spec.config.run.threads,
     }
 
 

@@ -79,18 +79,20 @@ class Resume:
         for old in self._found()[:-1]:
             shutil.rmtree(old, ignore_errors=True)
 
-    def load(self, world: World) -> tuple[dict[str, Any], torch.Tensor] | None:
-        """(meta, closed trades) of the newest checkpoint, its state copied into the world; None where there is none."""
+    def newest(self) -> dict[str, Any] | None:
+        """What was saved beside the newest checkpoint's state; None where there is no checkpoint."""
         found = self._found()
-        if not found:
-            return None
-        saved = _read(found[-1] / _STATE)
+        return storage.read_json(found[-1] / _META) if found else None
+
+    def load(self, world: World) -> torch.Tensor:
+        """Copy the newest checkpoint's state into the world; returns the closed trades."""
+        newest = self._found()[-1]
+        saved = _read(newest / _STATE)
         trades = saved.pop("closed_trades")
         world.buffers.load_state(saved)
-        meta = storage.read_json(found[-1] / _META)
         with self.diag.open("r+b") as f:  # rows after the checkpoint are written again
-            f.truncate(meta["diag_bytes"])
-        return meta, trades
+            f.truncate(storage.read_json(newest / _META)["diag_bytes"])
+        return trades
 
     def clear(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

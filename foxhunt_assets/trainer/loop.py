@@ -69,17 +69,26 @@ def _training_steps(
         ticker.tell(s.step + 1, run.diag.row)
         s.step += 1
         if s.step % c.run.checkpoint_every == 0 and not s.last:
-            meta = {"step": s.step, "update": s.update, "elapsed_s": ticker.elapsed, "diag_bytes": writer.flush()}
+            meta = {
+                "step": s.step, "update": s.update, "elapsed_s": ticker.elapsed, "diag_bytes": writer.flush(),
+                "machine": artefacts.machine(run.world),
+            }  # fmt: skip
             resume.save(run.world, trades.state(), meta)
     writer.close()
     return run.diag.row
 
 
 def _resume(run: Assembly, resume: Resume, say: Say) -> dict[str, Any]:
-    found = resume.load(run.world)
-    if not found:
+    """What a checkpoint of the same libraries and device left to go on from; one of others is said and dropped."""
+    meta = resume.newest()
+    if meta is None:
         return {}
-    meta, trades = found
+    if meta["machine"] != artefacts.machine(run.world):
+        say(f"starting anew: the checkpoint of step {meta['step']} was made with other libraries or on another device")
+        resume.clear()
+        resume.folder.mkdir(parents=True)
+        return {}
+    trades = resume.load(run.world)
     say(f"resuming from step {meta['step']}")
     return {**meta, "trades": trades}
 

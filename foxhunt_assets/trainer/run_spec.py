@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from foxhunt_assets import storage
+from foxhunt_assets.errors import BadInput
 from foxhunt_assets.trainer.config import TrainerConfig
 
 # Folders whose source decides a run's bits; a change of one gives every run a new id.
@@ -73,7 +74,11 @@ class RunSpec:
 
     @classmethod
     def read(cls, path: Path) -> RunSpec:
-        return cls.from_json(storage.read_json(path))
+        raw = storage.read_json(path)
+        try:
+            return cls.from_json(raw)
+        except (TypeError, KeyError) as error:  # not an object, a field too many or too few
+            raise BadInput(f"{path}: not the orders of a run: {error}") from None
 
 
 @cache

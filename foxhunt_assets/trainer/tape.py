@@ -17,7 +17,7 @@ from foxhunt_assets.errors import BadInput
 from foxhunt_assets.market import features, norm
 from foxhunt_assets.market import tape as market_tape
 from foxhunt_assets.market.folds import FoldSpec
-from foxhunt_assets.market.labels import LABELS_FILE
+from foxhunt_assets.market.labels import ATOMS, LABELS_FILE, RANGE_SIGMA
 from foxhunt_assets.simulator.market_view import MarketView, segment_bounds
 from foxhunt_assets.trainer.config import TrainerConfig
 
@@ -86,6 +86,11 @@ def _check(fold_dir: Path, spec: FoldSpec, config: TrainerConfig) -> None:
     ):
         if has != wants:
             raise BadInput(f"{where}: made for {name} {has}, the run wants {wants}; materialise the fold again")
+    for name, has, wants in (
+        ("labels.range_sigma", RANGE_SIGMA, config.labels.range_sigma), ("model.frd_atoms", ATOMS, config.model.frd_atoms),
+    ):  # fmt: skip
+        if has != wants:
+            raise BadInput(f"configuration: {name} is {wants}; the labels are cut for {has}, so leave it out")
     if spec.purge_rows < config.purge_rows:
         raise BadInput(f"{where}: purged by {spec.purge_rows} rows, this run needs {config.purge_rows}")
 

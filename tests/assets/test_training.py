@@ -16,7 +16,7 @@ from foxhunt_assets import lineage, storage
 from foxhunt_assets.assets.training import ARTEFACTS, training_assets, training_spec
 from foxhunt_assets.errors import ContractBroken
 from foxhunt_assets.partitions import partitions
-from foxhunt_assets.resources import SETTINGS_TAG, World, resources
+from foxhunt_assets.resources import SETTINGS_TAG, World, _where, resources
 from tests.assets import fakes
 from tests.trainer.fold_by_hand import make_fold_on_disk, tiny_config
 
@@ -91,6 +91,15 @@ def test_a_trainer_that_fails_in_any_way_materialises_nothing(instance, home, mo
     assert materialised(instance) == {}
     (problem,) = lineage.problems_of(result)
     assert says in problem.text and problem.exit_code == exit_code
+
+
+def test_an_older_run_s_report_is_not_shown_for_this_one(instance, home):
+    world = World(fakes.tiny_settings(home))
+    spec, old = training_spec(instance, world, "fold_0", 0), world.layout.quarantine / "train-0a0a0a0a" / storage.REPORT
+    storage.write_text(old, "another run's")
+    os.utime(old, (1e9, 1e9))
+    assert "output of this step" in _where(spec, began=2e9)
+    assert _where(spec, began=1e9) == f"see {old}"
 
 
 def test_inputs_that_failed_their_check_are_refused_before_the_trainer_starts(instance, home):

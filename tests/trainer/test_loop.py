@@ -19,6 +19,7 @@ from foxhunt_assets.contracts.sidecar import read_diag
 from foxhunt_assets.determinism.compare import compare_runs
 from foxhunt_assets.errors import BadInput, ContractBroken
 from foxhunt_assets.trainer import checkpoint, diag, loop
+from foxhunt_assets.trainer.run_spec import RunSpec
 from tests.trainer.fold_by_hand import evaluation_of, make_fold_on_disk, tiny_config
 
 
@@ -119,6 +120,24 @@ def test_a_resumed_training_equals_an_uninterrupted_one(trained, tmp_path, monke
     assert compare_runs(Path(trained.out), Path(spec.out)).verdict == "PASS"
 
 
+def test_a_checkpoint_of_another_machine_is_not_gone_on_from(trained, tmp_path, monkeypatch):
+    spec, save = _other(trained, tmp_path), checkpoint.Resume.save
+
+    def elsewhere(self, world, trades, meta):
+        libraries = {**meta["machine"]["libraries"], "torch": "2.0.0"}
+        save(self, world, trades, {**meta, "machine": {**meta["machine"], "libraries": libraries}})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint.Resume, "save", elsewhere)
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(spec, _quiet)
+    monkeypatch.undo()
+    said = []
+    loop.train(spec, said.append)
+    assert said[0].startswith("starting anew: the checkpoint of step 20")
+    assert compare_runs(Path(trained.out), Path(spec.out)).verdict == "PASS"
+
+
 def test_a_resume_that_lost_a_buffer_is_refused(trained, tmp_path, monkeypatch):
     spec = _other(trained, tmp_path)
     state = checkpoint.Resume.save
@@ -151,6 +170,19 @@ def test_what_breaks_its_contract_lies_in_quarantine_and_is_no_run(trained, tmp_
     assert not Path(spec.out).exists()
     (place,) = (tmp_path / "quarantine").iterdir()
     assert "rule" in (place / "report.txt").read_text()
+
+
+@pytest.mark.parametrize(("part", "value"), [("labels", {"range_sigma": 2.0}), ("model", {"frd_atoms": 11})])
+def test_atoms_other_than_the_labels_are_refused(trained, tmp_path, part, value):
+    with pytest.raises(BadInput, match="the labels are cut for"):
+        loop.train(_other(trained, tmp_path, config=tiny_config(**{part: value})), _quiet)
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", '{"kind": "train", "config": {"profile": "demo"}, "more": 1}'])
+def test_orders_that_are_none_are_refused(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(BadInput, match=r"run\.json: not the orders of a run"):
+        RunSpec.read(tmp_path / "run.json")
 
 
 def test_a_row_outside_its_bounds_stops_the_run_and_is_named(trained, tmp_path, monkeypatch):
