@@ -86,11 +86,13 @@ def _check(fold_dir: Path, spec: FoldSpec, config: TrainerConfig) -> None:
     ):
         if has != wants:
             raise BadInput(f"{where}: made for {name} {has}, the run wants {wants}; materialise the fold again")
-    for name, has, wants in (
-        ("labels.range_sigma", RANGE_SIGMA, config.labels.range_sigma), ("model.frd_atoms", ATOMS, config.model.frd_atoms),
-    ):  # fmt: skip
-        if has != wants:
-            raise BadInput(f"configuration: {name} is {wants}; the labels are cut for {has}, so leave it out")
+    cut_for = {
+        "labels.range_sigma": (RANGE_SIGMA, config.labels.range_sigma),
+        "model.frd_atoms": (ATOMS, config.model.frd_atoms),
+    }
+    for key, (cut, asked) in cut_for.items():
+        if cut != asked:
+            raise BadInput(f"configuration: {key} is {asked}; the labels are cut for {cut}, so leave it out")
     if spec.purge_rows < config.purge_rows:
         raise BadInput(f"{where}: purged by {spec.purge_rows} rows, this run needs {config.purge_rows}")
 
