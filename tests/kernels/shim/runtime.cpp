@@ -35,7 +35,7 @@ struct Block {
 enum State { READY, WAITING, DONE };
 
 struct Fiber {
-    ucontext_t context; jmp_buf here; Block* block; uint3 thread; int number; State state; bool started;
+    jmp_buf here; Block* block; uint3 thread; int number; State state; bool started;
 };
 
 const size_t STACK = 32 << 10, MAX_FIBERS = 1 << 13;
@@ -52,6 +52,7 @@ uint3 grid_dim, block_dim;
 void (*kernel)(void**);
 void** arguments;
 uint64_t random_state;
+size_t resident;  // fibers that have a stack at once: all, or those of one block where blocks run one after another
 int64_t seed, accesses;
 char* message;
 int message_size;
@@ -106,7 +107,13 @@ __attribute__((noinline)) void resume(Fiber* fiber)
     if (_setjmp(scheduler)) return;
     if (fiber->started) _longjmp(fiber->here, 1);
     fiber->started = true;
-    setcontext(&fiber->context);
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = stacks + STACK * (fiber->number % resident);
+    context.uc_stack.ss_size = STACK;
+    context.uc_link = nullptr;
+    makecontext(&context, enter, 0);
+    setcontext(&context);
 }
 
 bool ordered(const Access& before, const Fiber* now)
@@ -202,11 +209,6 @@ void prepare(uint3 grid, uint3 block, int poison)
             f.thread = {(unsigned)(t % block.x), (unsigned)(t / block.x % block.y), (unsigned)(t / block.x / block.y)};
             f.state = READY;
             f.started = false;
-            getcontext(&f.context);
-            f.context.uc_stack.ss_sp = stacks + STACK * f.number;
-            f.context.uc_stack.ss_size = STACK;
-            f.context.uc_link = nullptr;
-            makecontext(&f.context, enter, 0);
         }
     }
 }
@@ -298,7 +300,8 @@ int shim_run(void (*entry)(void**), void** args, int n_buffers, char** bases, in
     for (int i = 0; i < n_buffers; ++i)
         buffers.push_back({bases[i], bytes[i], items[i], names[i], std::vector<Word>(bytes[i] / items[i])});
     size_t threads = block[0] * block[1] * block[2];
-    if (threads * grid[0] * grid[1] * grid[2] > MAX_FIBERS) {
+    resident = schedule > 1 ? threads * grid[0] * grid[1] * grid[2] : threads;
+    if (resident > MAX_FIBERS) {
         report("more than %zu threads: use a smaller case", MAX_FIBERS);
         return 1;
     }
