@@ -17,7 +17,7 @@ from foxhunt_assets.market.features import FEATURES
 from foxhunt_assets.resources import World
 
 TRACED_ROWS = 2_000
-CROWDED_ATOM, CROWDED_ENDS = 0.5, 0.1  # a Gaussian walk has 0.12 in its largest atom and 0.004 in the outermost two
+CROWDED_ATOM, CROWDED_ENDS = 0.5, 0.25  # a Gaussian walk has 0.12 in its largest atom and 0.004 in the outermost two
 SAMPLE_ROWS = 20_000  # pandera takes a second for these; the numpy rules look at every row
 
 

@@ -111,7 +111,7 @@ def _write_series(
                 share = _share(progress, len(passes), len(selections))
                 tables.append(_write_all(reader, decoder, writer, schema, facts, share))
             passes.append(decoder)
-    if progress:
+    if progress and len(passes) < len(selections):
         progress(1.0)
     return passes, pa.concat_tables(tables)
 
