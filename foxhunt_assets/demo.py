@@ -49,7 +49,7 @@ def _toml(profile: str, n_folds: int) -> str:
 def prepare_data(settings: Settings, file: Path | None, tell: Say = say) -> None:
     """Files to work on: the one given, else those in the data folder, else generated ones."""
     folder = settings.data_dir
-    there = [p for p in folder.rglob("*") if is_source(p)] if folder.is_dir() else []
+    there = list(World(settings).source_files().values())
     if file is not None:
         link_file(file, folder, there)
     elif there:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from foxhunt_assets import storage
 from foxhunt_assets.contracts.instruments import ContractFacts, contract
 from foxhunt_assets.errors import BadInput, FoxhuntError
 from foxhunt_assets.market.formats import is_source
-from foxhunt_assets.settings import Settings
+from foxhunt_assets.settings import CONFIG_NAME, Settings
 from foxhunt_assets.trainer.config import TrainerConfig, from_profile
 from foxhunt_assets.trainer.run_spec import RunSpec
 
@@ -72,14 +72,19 @@ class World:
 
     @functools.cached_property
     def config(self) -> TrainerConfig:
-        """Configuration of training."""
-        return from_profile(self.settings.training.profile, self.settings.training.overrides)
+        """Configuration of training. BadInput names the file and the key."""
+        return self._configuration(self.settings.training.overrides)
 
     @functools.cached_property
     def eval_config(self) -> TrainerConfig:
         """Configuration of evaluation: training's, with the values that hold in evaluation only."""
-        merged = _merged(self.settings.training.overrides, self.settings.evaluation.overrides)
-        return from_profile(self.settings.training.profile, merged)
+        return self._configuration(_merged(self.settings.training.overrides, self.settings.evaluation.overrides))
+
+    def _configuration(self, overrides: Mapping[str, Any]) -> TrainerConfig:
+        try:
+            return from_profile(self.settings.training.profile, overrides)
+        except BadInput as error:
+            raise BadInput(f"{self.settings.home / CONFIG_NAME}: {error}") from None
 
     @property
     def facts(self) -> ContractFacts:
@@ -103,12 +108,16 @@ class World:
     def source_files(self) -> dict[str, Path]:
         """Source key -> file, for every Databento file under the data folder, in key order."""
         root = self.settings.data_dir
-        found = [p for p in root.rglob("*") if is_source(p) and not p.name.startswith(".")]
+        found = [p for p in root.rglob("*") if is_source(p) and not p.name.startswith(".") and not p.is_dir()]
         files = {storage.source_key(p.relative_to(root).as_posix()): p for p in found}
         return dict(sorted(files.items()))
 
     def source_sha256(self, path: Path) -> str:
-        """sha256 of a source file, remembered by path, size and modification time."""
+        """sha256 of a source file, remembered by path, size and modification time. BadInput where it has no bytes."""
+        if not path.is_file():  # a pipe would be waited for
+            raise BadInput(f"{path}: a broken link, a pipe or a device; put the file there or take it away")
+        if not os.access(path, os.R_OK):
+            raise BadInput(f"{path}: may not be read by this user; let it, or take the file away")
         cache = self.layout.work / HASHES
         known = storage.read_json(cache) if cache.exists() else {}
         stat = path.stat()

@@ -51,7 +51,7 @@ def one_run(home: Path, name: str) -> Path:
 
 def named(home: Path, name: str) -> list[Path]:
     """Folders that `foxhunt validate` was given: one folder, or the training and evaluations of a run id."""
-    if Path(name).is_dir():
+    if name and Path(name).is_dir():
         return [Path(name).absolute()]
     run = one_run(home, name)
     return [run / "train", *evaluations(run)]
@@ -60,10 +60,14 @@ def named(home: Path, name: str) -> list[Path]:
 def faults(folder: Path, root: str) -> list[str]:
     """What is wrong with a train or eval-* folder."""
     if (folder / "train_summary.json").is_file():
-        return folders.train_faults(folder, root)
-    if (folder / "eval_summary.json").is_file():
-        return folders.eval_faults(folder, folder.parent / "train", root)
-    raise BadInput(f"{folder}: holds neither train_summary.json nor eval_summary.json; give a run id or such a folder")
+        found = folders.train_faults(folder, root)
+    elif (folder / "eval_summary.json").is_file():
+        found = folders.eval_faults(folder, folder.parent / "train", root)
+    else:
+        raise BadInput(
+            f"{folder}: holds neither train_summary.json nor eval_summary.json; give a run id or such a folder"
+        )
+    return [*found, *(f"{name}: not in the manifest; take it away" for name in storage.strangers(folder))]
 
 
 def reports(home: Path, name: str) -> list[Path]:

@@ -20,6 +20,7 @@ from typing import Any
 from foxhunt_assets.errors import BadInput
 
 CONFIG_NAME = "foxhunt.toml"
+MAX_FOLDS = 100  # every command asks for each fold's assets; more folds than this are a slip of the keyboard
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,10 @@ def load(env: Mapping[str, str] = os.environ) -> Settings:
     if path.exists():
         try:
             raw = tomllib.loads(path.read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadInput(f"{path}: not valid TOML: {error}") from None
+        except OSError as error:
+            raise BadInput(f"{path}: cannot be read: {error.strerror}; make it a readable file") from None
     _refuse_unknown(str(path), "", raw, list(_TABLES))
     parts = {name: _table(path, name, cls, raw.get(name, {})) for name, cls in _TABLES.items()}
     if env.get("FOXHUNT_DATA_DIR"):
@@ -133,15 +136,18 @@ def _refuse_unknown(path: str, prefix: str, raw: Mapping[str, Any], known: list[
 
 def _check(path: Path, s: Settings) -> None:
     problems = {
-        "folds.n_folds must be an integer of 1 or more": _whole(s.folds.n_folds, 1),
-        "folds.seeds must be distinct integers of 0 or more": isinstance(s.folds.seeds, tuple)
+        f"folds.n_folds must be an integer of 1 to {MAX_FOLDS}": _whole(s.folds.n_folds, 1)
+        and s.folds.n_folds <= MAX_FOLDS,
+        "folds.seeds must be distinct integers of 0 or more, under 2**63": isinstance(s.folds.seeds, tuple)
         and bool(s.folds.seeds)
-        and all(_whole(x, 0) for x in s.folds.seeds)
+        and all(_whole(x, 0) and x < 2**63 for x in s.folds.seeds)
         and len(set(s.folds.seeds)) == len(s.folds.seeds),
         "folds.embargo_rows must be an integer of 0 or more": _whole(s.folds.embargo_rows, 0),
         "folds.sessions_per_block must be an integer of 1 or more, or left out": s.folds.sessions_per_block is None
         or _whole(s.folds.sessions_per_block, 1),
-        "data.dir and data.root must be text": isinstance(s.data.dir, str | None) and isinstance(s.data.root, str),
+        "data.dir must be an absolute path, or left out": s.data.dir is None
+        or (isinstance(s.data.dir, str) and "\0" not in s.data.dir and Path(s.data.dir).is_absolute()),
+        "data.root must be text": isinstance(s.data.root, str),
         "data.clock must be grid or event": s.data.clock in ("grid", "event"),
         "data.grid_ms must be a positive multiple of 250": _whole(s.data.grid_ms, 250) and s.data.grid_ms % 250 == 0,
         "data.instrument_mode must be front_month, volume, all, or symbols with commas between": isinstance(

@@ -189,6 +189,8 @@ def to_quarantine(folder: Path, quarantine: Path, name: str, report: str) -> Pat
 def verify(folder: Path) -> dict[str, Any]:
     """The manifest of a committed folder, proved against its files; BadInput names the first that changed."""
     manifest = read_json(folder / MANIFEST)
+    if not _is_manifest(manifest):
+        raise BadInput(f"{folder / MANIFEST}: not a manifest; materialise the folder again")
     for name, facts in manifest["files"].items():
         path = folder / name
         if not path.is_file():
@@ -196,6 +198,19 @@ def verify(folder: Path) -> dict[str, Any]:
         if path.stat().st_size != facts["bytes"] or file_sha256(path) != facts["sha256"]:
             raise BadInput(f"{path}: changed since it was committed; materialise it again")
     return manifest
+
+
+def _is_manifest(value: Any) -> bool:
+    files = value.get("files") if isinstance(value, dict) else None
+    return isinstance(files, dict) and all(
+        isinstance(facts, dict) and {"sha256", "bytes"} <= facts.keys() for facts in files.values()
+    )
+
+
+def strangers(folder: Path) -> list[str]:
+    """Files of a committed folder that its manifest does not name: nobody validated them."""
+    there = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if not p.is_dir()}
+    return sorted(there - {MANIFEST, *verify(folder)["files"]})
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from foxhunt_assets import cli, demo, gate, run_folders, storage, ui
+from foxhunt_assets import cli, demo, gate, resources, run_folders, storage, ui
 from foxhunt_assets.contracts import diag
 from foxhunt_assets.errors import BadInput, ContractBroken, NotComparable
 from foxhunt_assets.settings import Settings, load
@@ -125,6 +125,33 @@ def test_a_real_file_is_linked_under_its_own_name_and_never_mixed(home, tmp_path
         demo.link_file(other, folder, list(folder.glob("*")))
 
 
+@pytest.mark.parametrize("make", [lambda p: p.symlink_to(p.parent / "gone"), os.mkfifo])
+def test_a_source_without_bytes_is_refused_by_name_and_not_waited_for(home, make):
+    (home / "data").mkdir(parents=True)
+    make(home / "data" / "x.dbn")
+    (home / "data" / "folder.dbn").mkdir()  # a folder is no source, whatever it is called
+    world = resources.World(load())
+    (path,) = world.source_files().values()
+    with pytest.raises(BadInput, match=r"x\.dbn: a broken link, a pipe or a device"):
+        world.source_sha256(path)
+
+
+def test_a_hidden_file_is_no_source(home, monkeypatch):
+    (home / "data").mkdir(parents=True)
+    (home / "data" / ".x.dbn").write_bytes(b"half a download")
+    monkeypatch.setenv("FOXHUNT_DATA_DIR", str(home / "data"))
+    with pytest.raises(BadInput, match="no Databento file"):
+        demo.prepare_data(load(), None, print)
+
+
+def test_a_file_that_the_manifest_does_not_name_is_a_stranger(tmp_path):
+    folder = tmp_path / "x"
+    storage.build_folder(folder, lambda out: storage.write_json(out / "a.json", 1), lambda out: None, tmp_path, {})
+    assert storage.strangers(folder) == []
+    (folder / "notes.txt").write_text("hi")
+    assert storage.strangers(folder) == ["notes.txt"]
+
+
 def test_an_empty_data_folder_that_was_named_is_refused_and_not_filled(home, tmp_path, monkeypatch):
     monkeypatch.setenv("FOXHUNT_DATA_DIR", str(tmp_path / "mine"))
     with pytest.raises(BadInput, match="no Databento file"):
@@ -229,6 +256,9 @@ def test_the_demo_end_to_end_then_validate_report_and_the_gate(capfd, home, tmp_
     assert listed.count("train  70 steps") == 2 and listed.count("  eval-") == 2
     runs = sorted((home / "runs").glob("*/*/*"))
     assert foxhunt("validate", runs[0].name).count("pass") == 2
+    (runs[0] / "train" / "notes.txt").write_text("hi")
+    assert "notes.txt: not in the manifest" in foxhunt("validate", runs[0].name, code=1)
+    (runs[0] / "train" / "notes.txt").unlink()
     assert "report.md" in foxhunt("report", runs[0].name)
     foxhunt("compare", str(runs[0] / "train"), str(runs[1] / "train"), code=3)
     gated = foxhunt("gate")

@@ -48,11 +48,15 @@ def test_the_environment_names_the_data_folder_and_the_identity_does_not_see_it(
         ("[folds]\nsessions_per_block = true", "folds.sessions_per_block must be an integer of 1 or more"),
         ("[folds]\nsessions_per_block = 1.5", "folds.sessions_per_block must be an integer of 1 or more"),
         ("[folds]\nn_folds = 0", "folds.n_folds must be"),
+        ("[folds]\nn_folds = 101", "folds.n_folds must be an integer of 1 to 100"),
+        ("[folds]\nseeds = [9223372036854775808]", "folds.seeds must be distinct integers of 0 or more, under 2**63"),
         ("[folds]\nseeds = [1, 1]", "folds.seeds must be distinct"),
         ("[folds]\nseeds = 3", "folds.seeds must be distinct"),
         ('[folds]\nembargo_rows = "7"', "folds.embargo_rows must be an integer of 0 or more"),
         ('[data]\ngrid_ms = "250"', "data.grid_ms must be a positive multiple of 250"),
-        ("[data]\ndir = 4", "data.dir and data.root must be text"),
+        ("[data]\ndir = 4", "data.dir must be an absolute path"),
+        ('[data]\ndir = "data"', "data.dir must be an absolute path"),
+        ("[data]\nroot = 4", "data.root must be text"),
         ("[training]\nprofile = []", "training.profile must be text"),
         ("[training]\noverrides = 1", "training.overrides and evaluation.overrides must be tables"),
         ("folds = 2", "folds must be a table"),
@@ -66,3 +70,13 @@ def test_what_cannot_be_meant_is_refused_in_one_line(tmp_path: Path, text: str, 
         loaded(tmp_path, text)
     assert words in str(error.value) and str(tmp_path / "foxhunt.toml") in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_file_that_is_no_text_or_no_file_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "foxhunt.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadInput, match=r"foxhunt\.toml: not valid TOML"):
+        load({"FOXHUNT_HOME": str(tmp_path)})
+    (tmp_path / "foxhunt.toml").unlink()
+    (tmp_path / "foxhunt.toml").mkdir()
+    with pytest.raises(BadInput, match=r"foxhunt\.toml: cannot be read: Is a directory"):
+        load({"FOXHUNT_HOME": str(tmp_path)})

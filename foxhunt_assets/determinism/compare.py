@@ -25,6 +25,8 @@ CAUSAL_ORDER = (
     "rewards.raw_digest32", "grad_trunk.combined_digest32", "checksums.grads",
 )  # fmt: skip
 
+DERIVED = ("report-", "verdict-")  # folders beside the evaluation they are made from
+
 
 def compare_runs(a: Path, b: Path) -> Comparison:
     """Two runs: folders that hold `train` and `eval-*`, or two of those themselves. Never raises."""
@@ -46,8 +48,10 @@ def _compare(a: Path, b: Path) -> Comparison:
     if not phases:
         files, findings = compare_folder(a, b, "")
         return Comparison(str(a), str(b), tuple(files), tuple(findings), culprit_of(files))
-    files, findings = [], []
-    findings += [Finding("INCOMPLETE", f"{n}: not part of a run, not compared") for n in entries if n not in phases]
+    others = [name for name in entries if name not in phases]
+    derived = [name for name in others if name.startswith(DERIVED)]
+    files = [FileResult(n, "ignored", remarks=("derived from its evaluation, not compared",)) for n in derived]
+    findings = [Finding("INCOMPLETE", f"{n}: not part of a run, not compared") for n in others if n not in derived]
     for phase in phases:
         if absent := [str(side) for side in (a, b) if not (side / phase).is_dir()]:
             findings.append(Finding("INCOMPLETE", f"{phase}: missing in {' and '.join(absent)}"))

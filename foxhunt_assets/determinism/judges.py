@@ -24,6 +24,7 @@ from foxhunt_assets.determinism.verdict import FileResult, Finding
 
 # What a manifest must name, so that "same run" means something.
 IDENTITY_KEYS = ("code", "config_hash", "inputs", "seed")
+PARQUET_MAGIC = b"PAR1"  # first and last bytes of a whole file
 _SHOWN = 5  # differing names in a text; the detail holds all
 
 
@@ -157,7 +158,9 @@ def _table(name: str, rule: Sameness, a: Path, b: Path) -> FileResult:
         size_a, size_b = a.stat().st_size, b.stat().st_size
         if not size_a or not size_b:
             return _empty(name, rule, size_a, size_b)
-        return FileResult(name, rule.judge, findings=(Finding("ERROR", f"not Parquet: {_line(error)}"),))
+        torn = any(path.read_bytes()[-len(PARQUET_MAGIC) :] != PARQUET_MAGIC for path in (a, b))
+        found = Finding("INCOMPLETE", "torn: no Parquet footer") if torn else Finding("ERROR", _line(error))
+        return FileResult(name, rule.judge, findings=(found,))
     rows_a, rows_b = file_a.metadata.num_rows, file_b.metadata.num_rows
     types_a, types_b = ({f.name: f.type for f in file.schema_arrow} for file in (file_a, file_b))
     findings = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -156,6 +157,8 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build(cls: type, raw: Mapping[str, Any], prefix: str) -> Any:
+    if not isinstance(raw, Mapping):
+        raise BadInput(f"configuration: {prefix.rstrip('.')} must be a table, not {raw!r}")
     hints = typing.get_type_hints(cls)
     for key in raw:
         if key not in hints:
@@ -182,6 +185,8 @@ def _plain(kind: Any, value: Any, where: str) -> Any:
     )
     if not fits:
         raise BadInput(f"configuration: {where} must be {kind.__name__}, not {value!r}")
+    if kind is float and not math.isfinite(value):
+        raise BadInput(f"configuration: {where} must be finite, not {value!r}")
     return float(value) if kind is float else value
 
 
@@ -197,6 +202,12 @@ def _check(c: TrainerConfig) -> TrainerConfig:
         ),
         "labels.horizons must be three (h1, h2, h3 of the diagnostics)": len(c.labels.horizons) == 3,
         "learning.rollout_steps must be 32 to 1024": 32 <= le.rollout_steps <= 1024,
+        "learning.gamma and gae_lambda must lie in [0, 1]": 0 <= le.gamma <= 1 and 0 <= le.gae_lambda <= 1,
+        "learning.beta1 and beta2 must lie in [0, 1)": 0 <= le.beta1 < 1 and 0 <= le.beta2 < 1,
+        "learning.lr_encoder, lr_q, lr_pi, lr_v and lr_frd must be 0 or more": min(
+            le.lr_encoder, le.lr_q, le.lr_pi, le.lr_v, le.lr_frd
+        )
+        >= 0,
         "learning.epochs, minibatches and replay_rows must be 1 or more": min(le.epochs, le.minibatches, le.replay_rows)
         >= 1,
         "learning.minibatches must divide accounts x rollout_steps": (m.accounts * le.rollout_steps)

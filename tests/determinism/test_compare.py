@@ -357,6 +357,32 @@ def test_a_folder_changed_since_its_commit_is_incomplete_though_both_sides_agree
     assert result.verdict == "INCOMPLETE" and "changed since it was committed" in result.text()
 
 
+def test_a_manifest_of_another_shape_hides_nothing_else(tmp_path):
+    for arm in "ab":
+        fake.commit(tmp_path / arm, "train")
+    (tmp_path / "b" / "train" / "manifest.json").write_text("[]")
+    result = compare_runs(tmp_path / "a", tmp_path / "b")
+    assert result.verdict == "ERROR" and "manifest.json: not a manifest" in result.text()
+    assert file_of(result, "train/diag.jsonl").compared  # the other files are compared all the same
+
+
+def test_a_cut_table_is_incomplete(pair):
+    def cut(folder):
+        path = folder / "trades.parquet"
+        path.write_bytes(path.read_bytes()[:-20])
+
+    assert file_of(pair(cut), "train/trades.parquet").verdict == "INCOMPLETE"
+
+
+def test_what_is_derived_from_an_evaluation_is_named_and_does_not_stand_in_the_way(tmp_path):
+    for arm in "ab":
+        fake.commit(tmp_path / arm, "train")
+        (tmp_path / arm / f"report-{arm}").mkdir()
+    result = compare_runs(tmp_path / "a", tmp_path / "b")
+    assert result.verdict == "PASS"
+    assert "note report-a: derived" in result.text() and "report-a" not in result.to_json()["coverage"]
+
+
 # --- nothing to compare, the same thing twice, our own failures --------------------------------------------------
 
 
