@@ -90,8 +90,11 @@ class Resume:
         saved = _read(newest / _STATE)
         trades = saved.pop("closed_trades")
         world.buffers.load_state(saved)
+        kept = storage.read_json(newest / _META)["diag_bytes"]
+        if not self.diag.is_file() or self.diag.stat().st_size < kept:  # truncate would fill it up with zeros
+            raise BadInput(f"{self.diag}: rows that {newest.name} counts on are gone; remove {self.folder}, train anew")
         with self.diag.open("r+b") as f:  # rows after the checkpoint are written again
-            f.truncate(storage.read_json(newest / _META)["diag_bytes"])
+            f.truncate(kept)
         return trades
 
     def clear(self) -> None:

@@ -7,6 +7,7 @@ is not in the contract, is missing, is not finite or breaks its bound stops the 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -141,8 +142,9 @@ class DiagWriter:
         self._file.write(json.dumps(nest(whole), allow_nan=False, separators=(",", ":")) + "\n")
 
     def flush(self) -> int:
-        """Bytes written so far, safely on disk as far as this process can tell."""
+        """Bytes written so far, on the disk: a checkpoint that counts on them must not outlive them."""
         self._file.flush()
+        os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:

@@ -28,6 +28,7 @@ def train(spec: RunSpec, say: Say) -> dict[str, Any]:
     if manifest := _finished(spec, say):
         return manifest
     with storage.lock(Path(spec.lock), f"device {spec.device}"), storage.lock(_key_lock(spec), "this training"):
+        storage.sweep(Path(spec.out))
         run = assemble(spec)
         resume = Resume(Path(spec.resume))
         resume.folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +101,8 @@ def evaluate(spec: RunSpec, say: Say) -> dict[str, Any]:
     train_dir = Path(spec.train_dir)
     storage.verify(train_dir)
     last = artefacts.last_row(train_dir / artefacts.TRAIN_DIAG)
-    with storage.lock(Path(spec.lock), f"device {spec.device}"):
+    with storage.lock(Path(spec.lock), f"device {spec.device}"), storage.lock(_key_lock(spec), "this evaluation"):
+        storage.sweep(Path(spec.out))
         run = assemble(spec, flatten(last))
         facts = checkpoint.load_final(train_dir, run.world)
         _check_same_model(spec, facts)

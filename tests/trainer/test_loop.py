@@ -132,10 +132,28 @@ def test_a_checkpoint_of_another_machine_is_not_gone_on_from(trained, tmp_path, 
     with pytest.raises(KeyboardInterrupt):
         loop.train(spec, _quiet)
     monkeypatch.undo()
-    said = []
+    said, killed = [], Path(spec.out).with_name(".train.1.dead")  # what a kill in the midst of a commit leaves
+    killed.mkdir(parents=True)
     loop.train(spec, said.append)
-    assert said[0].startswith("starting anew: the checkpoint of step 20")
+    assert said[0].startswith("starting anew: the checkpoint of step 20") and not killed.exists()
     assert compare_runs(Path(trained.out), Path(spec.out)).verdict == "PASS"
+
+
+def test_a_resume_that_lost_rows_is_refused(trained, tmp_path, monkeypatch):
+    spec, save = _other(trained, tmp_path), checkpoint.Resume.save
+
+    def stop(self, *args):
+        save(self, *args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint.Resume, "save", stop)
+    with pytest.raises(KeyboardInterrupt):
+        loop.train(spec, _quiet)
+    monkeypatch.undo()
+    rows = Path(spec.resume) / "diag.jsonl"
+    rows.write_bytes(rows.read_bytes()[:-40])
+    with pytest.raises(BadInput, match=r"diag\.jsonl: rows that step_000000020 counts on are gone"):
+        loop.train(spec, _quiet)
 
 
 def test_a_resume_that_lost_a_buffer_is_refused(trained, tmp_path, monkeypatch):
