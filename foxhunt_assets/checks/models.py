@@ -9,11 +9,12 @@ from foxhunt_assets.checks import sql
 from foxhunt_assets.checks.factory import Found
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.resources import World
+from foxhunt_assets.trainer.config import TrainerConfig
 
 
-def config_model(world: World) -> dict[str, Any]:
-    """One row of what the SQL rules need of a configuration."""
-    model = world.config.model
+def config_model(world: World, config: TrainerConfig | None = None) -> dict[str, Any]:
+    """One row of what the SQL rules need of a configuration: the run's own, or today's for what belongs to no run."""
+    model = (config or world.config).model
     return {"accounts": model.accounts, "tick_cents": world.facts.tick_cents, "frd_atoms": model.frd_atoms}
 
 

@@ -13,6 +13,7 @@ from foxhunt_assets.checks.models import config_model, sql_found
 from foxhunt_assets.contracts.diag import live_leaves
 from foxhunt_assets.gates import Current
 from foxhunt_assets.resources import World
+from foxhunt_assets.trainer.config import TrainerConfig
 
 
 def checkpoint_contract(instance: dg.DagsterInstance, world: World, now: Current) -> Found:
@@ -85,7 +86,7 @@ def train_models(world: World, folder: Path) -> dict[str, sql.Source]:
         "diag": folder / "diag.parquet",
         "trades": folder / "trades.parquet",
         "train_summary": folder / "train_summary.json",
-        "config": config_model(world),
+        "config": config_model(world, TrainerConfig.of_run(storage.read_json(folder / "config.json"))),
     }
 
 
