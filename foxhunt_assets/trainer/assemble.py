@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +74,9 @@ def pick_device(device: str) -> str:
 
 def pin_bits(threads: int) -> None:
     """Fix what moves sums: thread count, float32 matrix products in float32, deterministic variants."""
+    # cuBLAS is reproducible only with workspaces of its own (its documentation, "Results reproducibility"), and torch
+    # refuses matrix products in its deterministic mode without them; read when CUDA is first used.
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.set_num_threads(threads)
     torch.set_float32_matmul_precision("highest")
     torch.set_deterministic_debug_mode("error")  # the other call imports the whole compiler: seconds a process

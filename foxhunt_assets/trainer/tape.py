@@ -62,6 +62,8 @@ def load_tape(fold_dir: Path, snapshots: Mapping[str, str], config: TrainerConfi
     labels, sigma_step = read_labels(fold_dir / "labels" / LABELS_FILE, config.labels.horizons)
     starts, _ = segment_bounds(segment)
     ts = columns["ts"]
+    if len(labels) != len(ts):
+        raise BadInput(f"{fold_dir}: {len(labels)} rows of labels for a tape of {len(ts)}; materialise frd_labels")
     dt = torch.ones(ts.numel(), dtype=torch.float32, device=device)
     dt[1:] = ((ts[1:] - ts[:-1]).to(torch.float64) / (spec.grid_ms * 1e6)).to(torch.float32)
     return Tape(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file
@@ -196,6 +199,18 @@ def test_atoms_other_than_the_labels_are_refused(trained, tmp_path, part, value)
         loop.train(_other(trained, tmp_path, config=tiny_config(**{part: value})), _quiet)
 
 
+def test_labels_of_another_tape_are_refused(trained, tmp_path):
+    fold = tmp_path / "fold"
+    shutil.copytree(trained.fold_dir, fold)
+    labels = fold / "labels" / "frd_labels.arrow"
+    with pa.ipc.open_file(str(labels)) as file:
+        table = file.read_all()
+    with pa.ipc.new_file(str(labels), table.schema) as writer:
+        writer.write_table(table.slice(1))
+    with pytest.raises(BadInput, match=r"rows of labels for a tape of \d+; materialise frd_labels"):
+        loop.train(_other(trained, tmp_path, fold_dir=str(fold)), _quiet)
+
+
 @pytest.mark.parametrize("text", ["{}", "[1]", '{"kind": "train", "config": {"profile": "demo"}, "more": 1}'])
 def test_orders_that_are_none_are_refused(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
@@ -211,7 +226,6 @@ def test_a_row_outside_its_bounds_stops_the_run_and_is_named(trained, tmp_path, 
 
 
 def test_evaluation_refuses_a_changed_checkpoint(trained, tmp_path):
-    import shutil
 
     copy = tmp_path / "train"
     shutil.copytree(trained.out, copy)
