@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import subprocess
@@ -16,6 +17,10 @@ from pathlib import Path
 from foxhunt_assets.errors import BadInput, FoxhuntError
 
 # Commands import what they need themselves: Dagster, torch and numba take seconds, and --help should not.
+
+# What a place to write to answers when it is none: a fault of where FOXHUNT_HOME or an argument points.
+UNUSABLE_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC, errno.EDQUOT)
+REMEDY = "free or open that place to this user, or set FOXHUNT_HOME to another"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,9 +37,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("foxhunt: interrupted", file=sys.stderr)
         return 130
+    except OSError as error:
+        if error.errno in UNUSABLE_PLACE and error.filename:
+            print(f"foxhunt: {error.filename}: {error.strerror}; {REMEDY}", file=sys.stderr)
+            return 2
+        return _own_error(error)
     except Exception as error:
-        print(f"foxhunt: our own error, {type(error).__name__}: {error}; {_keep_traceback()}", file=sys.stderr)
-        return 4
+        return _own_error(error)
+
+
+def _own_error(error: Exception) -> int:
+    print(f"foxhunt: our own error, {type(error).__name__}: {error}; {_keep_traceback()}", file=sys.stderr)
+    return 4
 
 
 def _keep_traceback() -> str:

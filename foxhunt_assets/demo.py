@@ -17,7 +17,8 @@ from foxhunt_assets.lineage import Say, run_job, say
 from foxhunt_assets.market.formats import CSV_SUFFIXES, DBN_SUFFIXES, is_source
 from foxhunt_assets.partitions import Partitions, partitions, register_files
 from foxhunt_assets.resources import World, instance
-from foxhunt_assets.settings import CONFIG_NAME, Settings, load
+from foxhunt_assets.settings import CONFIG_NAME, MAX_FOLDS, Settings, load
+from foxhunt_assets.trainer.config import from_profile
 
 SESSIONS, MINUTES = 4, 10.0  # two folds by whole sessions; 2,400 rows of 250 ms each
 SYNTHETIC_SEED = 0
@@ -27,6 +28,9 @@ def prepare(home: Path, profile: str | None, n_folds: int | None) -> Settings:
     """The settings of a home; foxhunt.toml is written where there is none, and flags never contradict one that is."""
     path = home / CONFIG_NAME
     if not path.exists():
+        from_profile(profile or "demo")  # a slip on the command line must not stand in the file
+        if n_folds is not None and n_folds > MAX_FOLDS:
+            raise BadInput(f"--folds {n_folds}: at most {MAX_FOLDS}")
         storage.write_text(path, _toml(profile or "demo", n_folds or 2))
     settings = load()
     for flag, asked, stands in (

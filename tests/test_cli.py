@@ -56,6 +56,19 @@ def test_our_own_error_is_exit_4_with_the_traceback_in_a_file(capsys, home, monk
     assert str(report) in err and "RuntimeError: a bug" in report.read_text()
 
 
+@pytest.mark.parametrize("argv", [("demo",), ("gate",)])
+def test_a_home_that_is_no_folder_is_bad_input(capsys, home, argv):
+    home.write_text("a file")
+    code, _, err = run(capsys, *argv)
+    assert (code, err.count("\n")) == (2, 1) and str(home) in err and "set FOXHUNT_HOME to another" in err
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--profile", "huge"), ("--folds", "1000")])
+def test_a_slip_on_the_command_line_leaves_no_settings_behind(capsys, home, flag, value):
+    code, _, err = run(capsys, "demo", flag, value)
+    assert code == 2 and value in err and not home.exists()
+
+
 def test_arguments_that_make_no_sense_are_exit_2(capsys, home):
     for argv in ([], ["nonsense"], ["demo", "--folds", "0"], ["contract", "other"]):
         with pytest.raises(SystemExit) as stop:
