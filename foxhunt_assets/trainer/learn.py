@@ -27,7 +27,7 @@ HEADS = HEAD_BRANCHES  # the order in which gradients are added
 # Means, maxima and last values over the minibatches of the last window; 0 before the first.
 POLICY = (
     "loss_pi", "loss_v", "entropy_bonus", "kl", "ratio_mean", "ratio_max", "clip_frac", "bias", "error_abs", "kl_first",
-    "kl_last", "minibatches", "calibration_slope",
+    "kl_last", "minibatches", "v", "return", "v_v", "v_return",
 )  # fmt: skip
 # Of the last minibatch with replay rows.
 REPLAY = (
@@ -298,14 +298,14 @@ class Learner:
         applied = gate[0].double() * (kl <= self.c.kl_stop).double()
         get = {name: POLICY_STATS.get(b, name).clone() for name in POLICY}
         n = get["minibatches"] + applied
-        eps = self.c.clip_eps
+        eps, v, g = self.c.clip_eps, self.v.detach().double(), returns.double()
         means = {
             "loss_pi": loss_pi, "loss_v": loss_v, "entropy_bonus": self.entropy_bonus, "kl": kl,
             "ratio_mean": ratio.mean(), "clip_frac": ((ratio - 1).abs() > eps).double().mean(),
             "bias": (self.v - returns).mean(), "error_abs": (self.v - returns).abs().mean(),
-            "calibration_slope": slope(self.v.detach(), returns),
+            "v": v.mean(), "return": g.mean(), "v_v": (v * v).mean(), "v_return": (v * g).mean(),
         }  # fmt: skip
-        values = {k: get[k] + applied * (v.double() - get[k]) / n.clamp_min(1) for k, v in means.items()}
+        values = {k: get[k] + applied * (now.double() - get[k]) / n.clamp_min(1) for k, now in means.items()}
         first = (get["minibatches"] == 0).double() * gate[0].double()
         values |= {
             "minibatches": n,
@@ -349,8 +349,7 @@ class Learner:
         )  # fmt: skip
 
 
-def slope(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Least-squares slope of y on x, float64; 0 where x does not vary."""
-    x, y = x.double() - x.double().mean(), y.double() - y.double().mean()
-    variance = (x * x).sum()
-    return torch.where(variance > 0, (x * y).sum() / variance.clamp_min(1e-300), torch.zeros_like(variance))
+def slope(x: torch.Tensor, y: torch.Tensor, x_x: torch.Tensor, x_y: torch.Tensor) -> torch.Tensor:
+    """Least-squares slope of y on x from the means of both, of x^2 and of x y; 0 where x varies by rounding alone."""
+    variance = x_x - x * x
+    return torch.where(variance > 1e-12 * x_x, (x_y - x * y) / variance.clamp_min(1e-300), 0.0)
