@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError
 
 from foxhunt_assets import automation
 from foxhunt_assets.errors import FoxhuntError
@@ -16,6 +17,8 @@ from foxhunt_assets.resources import EXIT_CODE, World
 # Dagster's own console log would bury what a person waits for; the events are in the UI all the same.
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 MAX_LINE = 600
+
+INTERRUPTED = 130  # as a shell says it
 
 Say = Callable[[str], None]
 
@@ -30,7 +33,7 @@ class RunFailed(FoxhuntError):
 
 @dataclass(frozen=True)
 class Problem:
-    """Why one step failed. exit_code: 1 a failed check, 2 input, 4 our own error."""
+    """Why one step failed. exit_code: 1 a failed check, 2 input, 4 our own error, 130 interrupted."""
 
     step: str
     text: str
@@ -88,6 +91,8 @@ def _crash(event: Any) -> Problem:
         code = said.metadata.get(EXIT_CODE)
         return Problem(event.step_key, _line(said.description), int(code.value) if code else 1)
     error = data.error
+    if error.cls_name == DagsterExecutionInterruptedError.__name__:
+        return Problem(event.step_key, "interrupted; nothing half-written is kept, run the command again", INTERRUPTED)
     cause = error.cause or error
     return Problem(event.step_key, _line(cause.message), 4)
 

@@ -11,9 +11,11 @@ import time
 import urllib.request
 from pathlib import Path
 
+import dagster as dg
 import pytest
+from dagster._core.errors import DagsterExecutionInterruptedError
 
-from foxhunt_assets import cli, demo, gate, resources, run_folders, storage, ui
+from foxhunt_assets import cli, demo, gate, lineage, resources, run_folders, storage, ui
 from foxhunt_assets.contracts import diag
 from foxhunt_assets.errors import BadInput, ContractBroken, NotComparable
 from foxhunt_assets.settings import Settings, load
@@ -327,3 +329,19 @@ def alive(pid: int) -> bool:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def test_an_interrupted_step_is_told_apart_from_a_crash(home):
+    def interrupted():
+        raise DagsterExecutionInterruptedError()
+
+    @dg.op
+    def work():
+        interrupted()
+
+    @dg.job
+    def only():
+        work()
+
+    problem = lineage.problems_of(only.execute_in_process(raise_on_error=False))[0]
+    assert problem.exit_code == 130 and problem.text.startswith("interrupted")

@@ -15,6 +15,7 @@ from foxhunt_assets import storage
 from foxhunt_assets.assets.metadata import folder_metadata
 from foxhunt_assets.assets.training import FOLD_INPUTS, fold_inputs, make_spec
 from foxhunt_assets.assets.versions import json_sha256
+from foxhunt_assets.audits import read_fold
 from foxhunt_assets.determinism.twin import arm_folders, run_twin
 from foxhunt_assets.partitions import Partitions
 from foxhunt_assets.resources import GPU_POOL, World, step
@@ -50,9 +51,10 @@ def determinism_assets(parts: Partitions) -> list[dg.AssetsDefinition]:
     return [determinism_verdict]
 
 
-def twin_config(world: World) -> TrainerConfig:
+def twin_config(world: World, test_rows: int) -> TrainerConfig:
     """Demo size, with the horizons, window and latency that the fold was cut for; short, yet long enough to learn
-    from full windows, to write a resumable checkpoint, and to evaluate and drain."""
+    from full windows, to write a resumable checkpoint, and to evaluate and drain. A test range of few rows, not all of
+    which can be decided on, is evaluated whole, so that the twin never asks for more data than the run itself."""
     config = world.config
     if config.profile != "demo":
         cut_for = {
@@ -62,17 +64,20 @@ def twin_config(world: World) -> TrainerConfig:
         }
         config = from_profile("demo", cut_for)
     windows = TWIN_WINDOWS * config.learning.rollout_steps
+    plenty = test_rows >= 4 * TWIN_EVAL_STEPS * config.model.accounts
+    n_eval_steps = min(config.run.n_eval_steps or TWIN_EVAL_STEPS, TWIN_EVAL_STEPS) if plenty else None
     run = dataclasses.replace(
         config.run,
         n_steps=min(config.run.n_steps, max(windows, config.run.checkpoint_every + 1)),
-        n_eval_steps=min(config.run.n_eval_steps or TWIN_EVAL_STEPS, TWIN_EVAL_STEPS),
+        n_eval_steps=n_eval_steps,
     )
     return dataclasses.replace(config, run=run)
 
 
 def make_verdict(instance: dg.DagsterInstance, world: World, fold: str) -> dg.MaterializeResult:
     """Run the twin and commit verdicts/determinism/<key>."""
-    config, seed = twin_config(world), world.settings.folds.seeds[0]
+    spec = read_fold(world.layout.fold(fold) / "spec")
+    config, seed = twin_config(world, sum(b - a for a, b in spec.test)), world.settings.folds.seeds[0]
     train = make_spec("train", world, config, fold, seed, fold_inputs(instance, fold))
     evaluate = make_spec("evaluate", world, config, fold, seed, train.inputs)
     key = f"{train.run_id}-{world.device}"

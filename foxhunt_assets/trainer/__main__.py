@@ -1,7 +1,7 @@
 """`python -m foxhunt_assets.trainer train|evaluate run.json`: one run in one process.
 
-Exit codes: 0 fine, 1 the run broke its contract (it lies in quarantine), 2 bad input, 4 our own error. One line on
-stderr says what to do; progress goes to stdout.
+Exit codes: 0 fine, 1 the run broke its contract (it lies in quarantine), 2 bad input, 4 our own error, 130 interrupted.
+One line on stderr says what to do; progress goes to stdout.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from foxhunt_assets.trainer import lifeline
 
+INTERRUPTED = 130
 USAGE = "usage: python -m foxhunt_assets.trainer train|evaluate RUN.json"
 
 
@@ -31,6 +32,9 @@ def main(argv: list[str]) -> int:
     except FoxhuntError as error:
         print(f"trainer: {error}", file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:
+        print("trainer: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except Exception:
         traceback.print_exc()
         print("trainer: our own error, with its traceback above; please report it", file=sys.stderr)
