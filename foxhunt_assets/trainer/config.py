@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from foxhunt_assets.contracts.diag import live_by_path
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.simulator.config import EnvConfig
 from foxhunt_assets.storage import canonical_json
@@ -190,9 +191,26 @@ def _plain(kind: Any, value: Any, where: str) -> Any:
     return float(value) if kind is float else value
 
 
+def _most(leaf: str) -> float:
+    """Upper bound of a leaf: a size that can pass it would stop a run in its first row."""
+    bound = live_by_path()[leaf].maximum
+    assert bound is not None
+    return bound
+
+
 def _check(c: TrainerConfig) -> TrainerConfig:
     m, le = c.model, c.learning
+    most_window, most_atoms = (round(math.exp(_most(f))) for f in ("encoder.attn_entropy", "q.dist_entropy_mean"))
+    most_units = int(_most("encoder.h_t_participation_ratio"))
     rules = {
+        f"model.window must be {most_window} at most, the diagnostics contract bounds its entropy": m.window
+        <= most_window,
+        f"model.atoms must be {most_atoms} at most, the diagnostics contract bounds their entropy": m.atoms
+        <= most_atoms,
+        f"model.hidden or accounts must be {most_units} at most, the diagnostics contract bounds the units in use": min(
+            m.hidden, m.accounts - 1
+        )
+        <= most_units,
         "model.accounts, hidden and frd_hidden must be 1 or more": min(m.accounts, m.hidden, m.frd_hidden) >= 1,
         "model.window must be 2 or more": m.window >= 2,
         "model.atoms and frd_atoms must be 2 or more": min(m.atoms, m.frd_atoms) >= 2,
