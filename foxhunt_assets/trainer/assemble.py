@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from foxhunt_assets.errors import BadInput
+from foxhunt_assets.market import folds
 from foxhunt_assets.simulator import measure as simulator_measure
 from foxhunt_assets.trainer import collect, learn, measure, measure_learning
 from foxhunt_assets.trainer.collect import Collector
@@ -35,6 +36,7 @@ def assemble(spec: RunSpec, held: Row | None = None) -> Assembly:
     device = pick_device(spec.device)
     pin_bits(spec.config.run.threads)
     tape = load_tape(Path(spec.fold_dir), spec.snapshots, spec.config, device)
+    _same_fold(spec, folds.data_version(tape.spec))
     world = World(spec.config, spec.seed, tape, torch.device(device), spec.kind == "evaluate")
     b, c = world.buffers, spec.config
     b.add(*collect.specs(world), *measure.specs(world), *measure_learning.specs(world))
@@ -57,6 +59,12 @@ def assemble(spec: RunSpec, held: Row | None = None) -> Assembly:
     diag = DiagBuilder(world, collector, counters, held)
     program.add("measure", diag.stages())
     return Assembly(world, program, diag, collector)
+
+
+def _same_fold(spec: RunSpec, found: str) -> None:
+    """The fold on disk must be the one the run is named after: it may have been made anew since the order was given."""
+    if found != spec.inputs.get("fold_spec"):
+        raise BadInput(f"{spec.fold_dir}: not the fold_spec this run was ordered with; materialise the run again")
 
 
 def _shapes(world: World) -> learn.Shapes:

@@ -28,6 +28,8 @@ def train(spec: RunSpec, say: Say) -> dict[str, Any]:
     if manifest := _finished(spec, say):
         return manifest
     with storage.lock(Path(spec.lock), f"device {spec.device}"), storage.lock(_key_lock(spec), "this training"):
+        if manifest := _finished(spec, say):  # by another process, while this one waited to start
+            return manifest
         storage.sweep(Path(spec.out))
         run = assemble(spec)
         resume = Resume(Path(spec.resume))

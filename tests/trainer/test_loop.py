@@ -102,6 +102,13 @@ def test_a_finished_run_is_not_run_again(trained):
     assert said == [f"already finished: {trained.out}"]
 
 
+def test_a_fold_made_anew_since_the_order_is_refused(trained, tmp_path):
+    spec = _other(trained, tmp_path, inputs={"fold_spec": "0" * 64})
+    with pytest.raises(BadInput, match="not the fold_spec this run was ordered with"):
+        loop.train(spec, _quiet)
+    assert not Path(spec.out).exists()
+
+
 @pytest.mark.parametrize("stop_at", [31, 45])
 def test_a_resumed_training_equals_an_uninterrupted_one(trained, tmp_path, monkeypatch, stop_at):
     spec = _other(trained, tmp_path)
