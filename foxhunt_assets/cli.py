@@ -180,11 +180,11 @@ def _determinism(args: argparse.Namespace) -> int:
     from foxhunt_assets import gates, lineage
     from foxhunt_assets.build import build
     from foxhunt_assets.determinism.verdict import EXIT_CODES
-    from foxhunt_assets.resources import World, instance
+    from foxhunt_assets.resources import World
     from foxhunt_assets.settings import load
 
     settings = load()
-    with instance(settings) as dagster:
+    with lineage.commanding(settings) as dagster:
         try:
             lineage.run_job(build(settings), dagster, World(settings), "determinism_job", None)
         except lineage.RunFailed as error:

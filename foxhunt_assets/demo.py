@@ -13,10 +13,10 @@ import dagster as dg
 from foxhunt_assets import gates, storage
 from foxhunt_assets.build import build
 from foxhunt_assets.errors import BadInput, FoxhuntError
-from foxhunt_assets.lineage import Say, run_job, say
+from foxhunt_assets.lineage import Say, commanding, run_job, say
 from foxhunt_assets.market.formats import CSV_SUFFIXES, DBN_SUFFIXES, is_source
 from foxhunt_assets.partitions import Partitions, partitions, register_files
-from foxhunt_assets.resources import World, instance
+from foxhunt_assets.resources import World
 from foxhunt_assets.settings import CONFIG_NAME, MAX_FOLDS, Settings, load
 from foxhunt_assets.trainer.config import from_profile
 
@@ -94,10 +94,10 @@ def _generate(folder: Path, tell: Say) -> None:
 
 def run(settings: Settings, file: Path | None, tell: Say = say) -> int:
     """Materialise everything in order; 0 when every fold has its verdict. FoxhuntError says what stopped it."""
-    prepare_data(settings, file, tell)
     world, parts = World(settings), partitions(settings)
-    defs = build(settings)
-    with instance(settings) as dagster:
+    with commanding(settings) as dagster:
+        prepare_data(settings, file, tell)
+        defs = build(settings)
         register_files(dagster, list(world.source_files()))
         run_job(defs, dagster, world, "observe_job", None, tell)
         _snapshots(defs, dagster, world, tell)

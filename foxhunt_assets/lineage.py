@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError
 
-from foxhunt_assets import automation
+from foxhunt_assets import automation, storage
 from foxhunt_assets.errors import FoxhuntError
-from foxhunt_assets.resources import EXIT_CODE, World
+from foxhunt_assets.resources import EXIT_CODE, World, instance
+from foxhunt_assets.settings import Settings
 
 # Dagster's own console log would bury what a person waits for; the events are in the UI all the same.
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 MAX_LINE = 600
+
+COMMAND_TAG = {"foxhunt/command": "true"}  # on runs of a command's own process, which end with it
+_UNFINISHED = [
+    dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING,
+]  # fmt: skip
 
 INTERRUPTED = 130  # as a shell says it
 
@@ -44,14 +53,34 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+@contextlib.contextmanager
+def commanding(settings: Settings) -> Iterator[dg.DagsterInstance]:
+    """The home's instance, for the one command that may materialise in it; a second command stops at the lock.
+
+    Who holds the lock knows that every unfinished run a command started is dead: it is closed here and its pool slot
+    freed, else the next run would wait for it for ever (a daemon would free the slot, and a command has none).
+    """
+    held = storage.lock(command_lock(settings), "this home, in which another foxhunt command materialises,")
+    with held, instance(settings) as dagster:
+        for run in dagster.get_runs(dg.RunsFilter(tags=COMMAND_TAG, statuses=_UNFINISHED)):
+            dagster.report_run_canceled(run, message="the command that started this run is gone")
+            dagster.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+        yield dagster
+
+
+def command_lock(settings: Settings) -> Path:
+    return storage.Layout(settings.home).work / "locks" / "command.lock"
+
+
 def run_job(
     defs: dg.Definitions, instance: dg.DagsterInstance, world: World, job: str, partition: str | None, tell: Say = say
 ) -> None:
     """Run one job on one partition; RunFailed with one line when it does not succeed."""
     began = time.perf_counter()
     result = defs.resolve_job_def(job).execute_in_process(
-        instance=instance, partition_key=partition, run_config=QUIET, tags=automation.tags(world), raise_on_error=False
-    )
+        instance=instance, partition_key=partition, run_config=QUIET, raise_on_error=False,
+        tags=automation.tags(world) | COMMAND_TAG,
+    )  # fmt: skip
     problems = problems_of(result)
     name = f"{job.removesuffix('_job')} {partition or ''}".strip()
     if problems:
