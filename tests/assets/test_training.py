@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -93,9 +94,10 @@ def test_a_trainer_that_fails_in_any_way_materialises_nothing(instance, home, mo
     assert says in problem.text and problem.exit_code == exit_code
 
 
-def test_an_older_run_s_report_is_not_shown_for_this_one(instance, home):
-    world = World(fakes.tiny_settings(home))
-    spec, old = training_spec(instance, world, "fold_0", 0), world.layout.quarantine / "train-0a0a0a0a" / storage.REPORT
+def test_an_older_run_s_report_is_not_shown_for_this_one(instance, home, tmp_path):
+    spec = training_spec(instance, World(fakes.tiny_settings(home)), "fold_0", 0)
+    spec = dataclasses.replace(spec, quarantine=str(tmp_path))  # the home is shared with tests that fill it
+    old = tmp_path / "train-0a0a0a0a" / storage.REPORT
     storage.write_text(old, "another run's")
     os.utime(old, (1e9, 1e9))
     assert "output of this step" in _where(spec, began=2e9)
