@@ -230,18 +230,10 @@ def test_a_second_ui_of_one_home_is_refused_with_the_pid_of_the_first(home):
         ui.serve(Settings(home=home), 3999)
 
 
-TOML = """
-[folds]
-n_folds = 2
-[training]
-device = "cpu"
-"""
-
-
-def tiny_home(home: Path) -> dict[str, str]:
+def tiny_home(home: Path, n_folds: int = 2, **run_overrides: int) -> dict[str, str]:
     """A home whose foxhunt.toml makes every run tiny; the environment that uses it."""
-    lines = [TOML]
-    for name, values in TINY.items():
+    lines = ["[folds]", f"n_folds = {n_folds}", "[training]", 'device = "cpu"']
+    for name, values in (TINY | {"run": TINY["run"] | run_overrides}).items():
         lines.append(f"[training.overrides.{name}]")
         lines += [f"{key} = {json.dumps(value)}" for key, value in values.items()]
     storage.write_text(home / "foxhunt.toml", "\n".join(lines) + "\n")
@@ -283,6 +275,21 @@ def test_the_demo_end_to_end_then_validate_report_and_the_gate(capfd, home, tmp_
     path.write_text(path.read_text().replace('"total_pnl_cents": ', '"total_pnl_cents": 1'))
     foxhunt("validate", runs[0].name, code=2)
     assert "FAIL" in foxhunt("gate", code=1)
+
+
+@pytest.mark.slow
+def test_the_real_hour_goes_from_file_to_verdict(capfd, home, real_data):
+    """An hour of ES orders: the book rebuilt, folds of blocks, a training, a summary, and nothing called synthetic."""
+    tiny_home(home, n_folds=1, n_eval_steps=24)
+    file = real_data / "nautilus_trader" / "esh4-glbx-mdp3-20231225.mbo.dbn.zst"
+    code, out, err = run(capfd, "demo", "--data", str(file))
+    assert code == 0, out[-3000:] + err[-3000:]
+    assert "determinism: PASS on cpu" in out and out.count("  market  ") == 1 and "synthetic" not in out
+    (decoded,) = home.glob("snapshots/*/decode.json")
+    report = storage.read_json(decoded)
+    assert (report["event_ends"], report["book_changes"]) == (47_022, 37_064)
+    summaries = [storage.read_json(p) for p in home.glob("runs/*/*/*/eval-*/eval_summary.json")]
+    assert len(summaries) == 1 and summaries[0]["synthetic"] is False and summaries[0]["n_steps"] == 24
 
 
 @pytest.mark.slow
