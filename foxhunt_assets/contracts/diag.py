@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -108,11 +108,6 @@ def faults_against(contract: Mapping[str, Leaf], flat: Mapping[str, Value]) -> l
         elif fault := value_fault(leaf, flat[path]):
             faults.append(f"{path}: {fault}")
     return faults
-
-
-def groups(paths: Iterable[str]) -> list[str]:
-    """First segments of the paths, in order, once each."""
-    return list(dict.fromkeys(path.split(".")[0] for path in paths))
 
 
 @cache

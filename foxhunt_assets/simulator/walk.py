@@ -6,6 +6,7 @@ must be flat there when r + 1 is the stretch's last row, since no further step l
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -31,7 +32,7 @@ def session_end_rows(rows: int, segments: Iterable[tuple[int, str]]) -> torch.Te
     return out
 
 
-class Walk:
+class Walk(ABC):
     """What both walks share.
 
     market: the tape. ranges: half-open row ranges in order, each inside one segment. session_end: bool [N] of
@@ -75,13 +76,13 @@ class Walk:
         """bool [B], True where the next row is the last of a session."""
         return self.session_end[self.stretch_last[self.row]] & self.last_of_stretch()
 
+    @abstractmethod
     def start(self, step: Step) -> None:
         """Put every account on its first row of the phase; step is the phase's first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def advance(self, ended: torch.Tensor, step: Step) -> None:
         """After step: accounts whose episode ended (bool [B]) jump to where their next one starts."""
-        raise NotImplementedError
 
 
 class TrainWalk(Walk):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 
 from kernels import build
@@ -11,7 +9,7 @@ from kernels.digest import reference
 from kernels.digest.kernel import Digests
 from kernels.digest.reference import digest32
 
-__all__ = ["Digests", "chain", "digest32", "digest64", "digest_all", "leaf53"]
+__all__ = ["Digests", "chain", "digest32", "digest64", "leaf53"]
 
 
 def digest64(x: torch.Tensor, seed: int = 0) -> int:
@@ -27,14 +25,6 @@ def digest64(x: torch.Tensor, seed: int = 0) -> int:
 def chain(previous: int, x: torch.Tensor) -> int:
     """The digest of `previous` followed by x: a running digest whose cost does not grow."""
     return digest64(x, seed=previous - 2**64 if previous >= 2**63 else previous)
-
-
-def digest_all(tensors: Iterable[torch.Tensor]) -> int:
-    """One digest over tensors in order."""
-    value = 0
-    for x in tensors:
-        value = chain(value, x)
-    return value
 
 
 def leaf53(digest: int) -> int:
