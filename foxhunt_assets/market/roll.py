@@ -76,7 +76,7 @@ def regular_expiry(contract: Contract, facts: ContractFacts) -> date:
 def expiry(contract: Contract, facts: ContractFacts) -> date:
     """The last day of a contract: the regular one, or the business day before where the exchange keeps a holiday."""
     day = regular_expiry(contract, facts)
-    while day.weekday() > 4 or calendar.calendar_close(day) != calendar.CLOSE:
+    while day.weekday() > 4 or calendar.calendar_close(day) != calendar.regular_close(day):
         day -= timedelta(1)
     return day
 
