@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from foxhunt_assets.errors import BadInput, FoxhuntError
 
@@ -20,6 +21,7 @@ from foxhunt_assets.errors import BadInput, FoxhuntError
 
 # What a place to write to answers when it is none: a fault of where FOXHUNT_HOME or an argument points.
 UNUSABLE_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOSPC, errno.EDQUOT)
+DAY_S = 86_400
 REMEDY = "free or open that place to this user, or set FOXHUNT_HOME to another"
 
 
@@ -63,9 +65,16 @@ def _keep_traceback() -> str:
     return f"please report {path}"
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, as every command does, and leaves the rest to --help."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """Every command with its flags."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="foxhunt",
         description="From order-book files to a trained policy and an evaluation that can be believed.",
         epilog="Everything lies under FOXHUNT_HOME (default ./.foxhunt). "
@@ -81,20 +90,22 @@ def parser() -> argparse.ArgumentParser:
     demo = verb("demo", _demo, "The whole lineage in minutes: on generated ES data, or on one real file.")
     demo.add_argument("--data", type=Path, metavar="FILE", help="a Databento file (MBO or MBP-10) instead")
     demo.add_argument("--profile", metavar="NAME", help="demo, quick, mid or full, for a new home (default demo)")
-    demo.add_argument("--folds", type=_positive, metavar="N", help="folds of a new home (default 2)")
+    demo.add_argument("--folds", type=int, metavar="N", help="folds of a new home (default 2)")
     synth = verb("synth", _synth, "Write synthetic ES files (DBN v3 MBP-10); the same bytes for the same arguments.")
     synth.add_argument("out", type=Path, help="folder to write into")
     synth.add_argument("--setting", default="planted", help="planted (a known edge) or martingale (none)")
-    synth.add_argument("--seed", type=int, default=0)
-    synth.add_argument("--sessions", type=_positive, default=4)
-    synth.add_argument("--minutes", type=float, default=10.0, help="of open market in a session")
+    synth.add_argument("--seed", type=int, default=0, metavar="N", help="another market for each (default 0)")
+    synth.add_argument("--sessions", type=int, default=4, metavar="N", help="files, one a trading day (default 4)")
+    synth.add_argument(
+        "--minutes", type=float, default=10.0, metavar="M", help="of open market in a session, up to 1380 (default 10)"
+    )
     synth.add_argument("--parent", action="store_true", help="the next month and the calendar spread in each file too")
     synth.add_argument("--thin", action="store_true", help="spells in which a side of the book is thin or empty")
     look = verb("inspect", _inspect, "What is in a market file, and whether one can train on it.")
     look.add_argument("file", type=Path, help="DBN, Databento CSV, LOBSTER, or the folder of a batch download")
     look.add_argument("--json", action="store_true", help="everything, for a program")
     look.add_argument(
-        "--gap", type=_positive, default=60, metavar="S", help="list silences over S seconds (default 60)"
+        "--gap", type=_whole(1, DAY_S), default=60, metavar="S", help="list silences over S seconds (default 60)"
     )
     contract = verb("contract", _contract, "Print a contract, one path a line.")
     contract.add_argument("name", choices=["diag"], help="diag: leaves of diag.jsonl")
@@ -109,15 +120,23 @@ def parser() -> argparse.ArgumentParser:
     verb("runs", _runs, "List finished runs.")
     verb("report", _report, "Print where a run's report lies.").add_argument("run", help="run id, or a prefix of it")
     ui = verb("ui", _ui, "Dagster's webserver and daemon on this machine, until interrupted.")
-    ui.add_argument("--port", type=_positive, default=3000)
+    ui.add_argument("--port", type=_whole(1, 65_535), default=3000, metavar="N", help="to listen on (default 3000)")
     verb("bench", _bench, "Run the benchmarks; they print ratios.")
     return top
 
 
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be 1 or more")
+def _whole(least: int, most: int) -> Callable[[str], int]:
+    """What an option takes: a whole number of least to most."""
+
+    def number(text: str) -> int:
+        try:
+            found = int(text)
+        except ValueError:  # no number, or one of thousands of digits
+            found = least - 1
+        if not least <= found <= most:
+            raise argparse.ArgumentTypeError(f"{text[:20]!r} is no whole number of {least} to {most}")
+        return found
+
     return number
 
 

@@ -29,9 +29,9 @@ def prepare(home: Path, profile: str | None, n_folds: int | None) -> Settings:
     path = home / CONFIG_NAME
     if not path.exists():
         from_profile(profile or "demo")  # a slip on the command line must not stand in the file
-        if n_folds is not None and n_folds > MAX_FOLDS:
-            raise BadInput(f"--folds {n_folds}: at most {MAX_FOLDS}")
-        storage.write_text(path, _toml(profile or "demo", n_folds or 2))
+        if n_folds is not None and not 1 <= n_folds <= MAX_FOLDS:
+            raise BadInput(f"--folds {n_folds}: 1 to {MAX_FOLDS} folds can be cut")
+        storage.write_text(path, _toml(profile or "demo", 2 if n_folds is None else n_folds))
     settings = load()
     for flag, asked, stands in (
         ("--profile", profile, settings.training.profile),

@@ -20,6 +20,7 @@ from typing import Any
 from foxhunt_assets.errors import BadInput
 
 CONFIG_NAME = "foxhunt.toml"
+MAX_GRID_MS = 60_000  # a segment may be silent for a minute; a wider grid would step over it
 MAX_FOLDS = 100  # every command asks for each fold's assets; more folds than this are a slip of the keyboard
 
 
@@ -149,7 +150,9 @@ def _check(path: Path, s: Settings) -> None:
         or (isinstance(s.data.dir, str) and "\0" not in s.data.dir and Path(s.data.dir).is_absolute()),
         "data.root must be text": isinstance(s.data.root, str),
         "data.clock must be grid or event": s.data.clock in ("grid", "event"),
-        "data.grid_ms must be a positive multiple of 250": _whole(s.data.grid_ms, 250) and s.data.grid_ms % 250 == 0,
+        f"data.grid_ms must be a positive multiple of 250, at most {MAX_GRID_MS}": _whole(s.data.grid_ms, 250)
+        and s.data.grid_ms % 250 == 0
+        and s.data.grid_ms <= MAX_GRID_MS,
         "data.instrument_mode must be front_month, volume, all, or symbols with commas between": isinstance(
             s.data.instrument_mode, str
         )

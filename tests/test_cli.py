@@ -18,6 +18,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 from foxhunt_assets import cli, demo, gate, lineage, resources, run_folders, storage, ui
 from foxhunt_assets.contracts import diag
 from foxhunt_assets.errors import BadInput, ContractBroken, NotComparable
+from foxhunt_assets.market import synthetic
 from foxhunt_assets.settings import Settings, load
 from tests.trainer.fold_by_hand import TINY
 
@@ -65,17 +66,58 @@ def test_a_home_that_is_no_folder_is_bad_input(capsys, home, argv):
     assert (code, err.count("\n")) == (2, 1) and str(home) in err and "set FOXHUNT_HOME to another" in err
 
 
-@pytest.mark.parametrize(("flag", "value"), [("--profile", "huge"), ("--folds", "1000")])
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--profile", "huge"), ("--folds", "101"), ("--folds", "0"), ("--folds", "-1")]
+)
 def test_a_slip_on_the_command_line_leaves_no_settings_behind(capsys, home, flag, value):
     code, _, err = run(capsys, "demo", flag, value)
     assert code == 2 and value in err and not home.exists()
 
 
-def test_arguments_that_make_no_sense_are_exit_2(capsys, home):
-    for argv in ([], ["nonsense"], ["demo", "--folds", "0"], ["contract", "other"]):
-        with pytest.raises(SystemExit) as stop:
-            cli.main(argv)
-        assert stop.value.code == 2
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ([], "required: COMMAND"),
+        (["nonsense"], "'nonsense'"),
+        (["contract", "other"], "'other'"),
+        (["demo", "--folds", "two"], "--folds"),
+        (["inspect", "x", "--gap", "0"], "--gap: '0' is no whole number of 1 to 86400"),
+        (["inspect", "x", "--gap", "-1"], "--gap: '-1'"),
+        (["inspect", "x", "--gap", "nan"], "--gap: 'nan'"),
+        (["inspect", "x", "--gap", "1e3"], "--gap: '1e3'"),
+        (["inspect", "x", "--gap", "9" * 5_000], "--gap: '99999999999999999999' is no whole number"),
+        (["ui", "--port", "0"], "--port: '0' is no whole number of 1 to 65535"),
+        (["ui", "--port", "65536"], "--port: '65536'"),
+        (["synth", "x", "--minutes", "ten"], "--minutes"),
+        (["synth", "x", "--sessions", "1.5"], "--sessions"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_one_line_and_exit_2(capsys, home, argv, says):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(argv)
+    err = capsys.readouterr().err
+    assert stop.value.code == 2 and says in err and err.count("\n") == 1 and "--help" in err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--sessions", "0"), ("--sessions", "-3"), ("--sessions", "2501"), ("--sessions", "100000"),
+        ("--minutes", "0"), ("--minutes", "-1"), ("--minutes", "nan"), ("--minutes", "inf"), ("--minutes", "1e-9"),
+        ("--minutes", "1381"), ("--seed", "-1"), ("--seed", str(2**63)),
+    ],
+)  # fmt: skip
+def test_numbers_that_synth_cannot_use_are_named_in_one_line_and_write_nothing(capsys, home, tmp_path, flag, value):
+    code, out, err = run(capsys, "synth", str(tmp_path / "s"), "--sessions", "1", "--minutes", "0.02", flag, value)
+    assert (code, out) == (2, "") and err.startswith(f"foxhunt: {flag[2:]} ") and err.count("\n") == 1
+    assert not (tmp_path / "s").exists()
+
+
+def test_the_least_and_the_greatest_numbers_that_synth_takes_make_files(capsys, home, tmp_path):
+    least = ("--sessions", "1", "--minutes", "0.0167", "--seed", str(2**63 - 1))
+    code, out, _ = run(capsys, "synth", str(tmp_path), *least)
+    assert code == 0 and Path(out.strip()).is_file()
+    assert len(synthetic._trading_days(synthetic.FIRST_DAY, synthetic.MAX_SESSIONS + 1)) == 2_501
 
 
 def test_every_verb_has_a_help_text(capsys):

@@ -40,6 +40,7 @@ def test_the_environment_names_the_data_folder_and_the_identity_does_not_see_it(
     [
         ('[data]\nclock = "ticks"', "data.clock must be grid or event"),
         ("[data]\ngrid_ms = 100", "data.grid_ms must be a positive multiple of 250"),
+        ("[data]\ngrid_ms = 60250", "data.grid_ms must be a positive multiple of 250, at most 60000"),
         ("[data]\ngrid_ms = 0", "data.grid_ms must be a positive multiple of 250"),
         ('[data]\ninstrument_mode = "ESH4,,ESM4"', "data.instrument_mode must be front_month, volume, all, or symbols"),
         ('[data]\ninstrument_mode = ""', "data.instrument_mode must be"),

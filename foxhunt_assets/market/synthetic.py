@@ -54,8 +54,11 @@ EDGE: dict[str, float] = {"planted": 0.25, "martingale": 0.0}  # added to the od
 
 FIRST_DAY = date(2024, 4, 1)  # no holiday and no roll for the eleven weeks after it
 EVENTS_PER_SECOND = 20.0  # a thin real ES hour has 13
+MAX_SESSIONS = 2_500  # ten years of trading days
 MAX_MINUTES = 23 * 60  # a whole trade day; a longer session would run into the next file's
 _MIN_EVENTS_PER_SECOND = 8.0  # below it the moves would be more than the events
+_MAX_EVENTS_PER_SECOND = 1e6  # above it the nanoseconds between events are too few to draw from
+MAX_SEED = 2**63 - 1
 
 _START = time(8, 30)  # Chicago
 _ES = CONTRACTS["ES"]
@@ -97,15 +100,19 @@ def write_files(
     A session starts at 08:30 Chicago and lasts `minutes` of open market: it stops for 16:00 to 17:00 and for the
     weekend. progress gets one line a file. parent: the next month and the calendar spread lie in the file too. thin:
     spells in which a side of the book is thin or empty. Neither moves the front month.
-    BadInput: unknown setting, nothing to write, or too long a session.
+    BadInput: unknown setting, or a number out of its bounds.
     """
     if setting not in EDGE:
         raise BadInput(f"unknown setting {setting!r}; known: {', '.join(EDGE)}")
-    if sessions < 1 or not 0 < minutes <= MAX_MINUTES or events_per_second < _MIN_EVENTS_PER_SECOND or seed < 0:
-        raise BadInput(
-            f"sessions {sessions}, minutes {minutes}, events_per_second {events_per_second}, seed {seed}: at least "
-            f"1, above 0 and at most {MAX_MINUTES}, at least {_MIN_EVENTS_PER_SECOND}, at least 0"
-        )
+    bounds = (
+        ("sessions", sessions, 1, MAX_SESSIONS),
+        ("minutes", minutes, 1 / 60, MAX_MINUTES),
+        ("events_per_second", events_per_second, _MIN_EVENTS_PER_SECOND, _MAX_EVENTS_PER_SECOND),
+        ("seed", seed, 0, MAX_SEED),
+    )
+    for name, value, least, most in bounds:
+        if not least <= value <= most:  # nor a number that is none
+            raise BadInput(f"{name} {value}: {least:.4g} to {most:.4g} can be made")
     out.mkdir(parents=True, exist_ok=True)
     days = _trading_days(first_day, sessions + 1)
     paths = []

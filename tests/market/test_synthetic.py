@@ -199,7 +199,10 @@ def test_days_are_trading_days():
     ("changes", "message"),
     [
         ({"setting": "random"}, "unknown setting 'random'; known: planted, martingale"),
-        ({"sessions": 0}, "sessions 0"), ({"minutes": 0}, "minutes 0"), ({"minutes": 1381}, "at most 1380"),
+        ({"sessions": 0}, "sessions 0"), ({"minutes": 0}, "minutes 0"), ({"minutes": 1381}, "to 1380"),
+        ({"minutes": 0.016}, "minutes 0.016"),
+        ({"minutes": float("nan")}, "minutes nan"), ({"sessions": 2_501}, "sessions 2501: 1 to 2500"),
+        ({"events_per_second": float("inf")}, "events_per_second inf"), ({"seed": 2**63}, "seed 9223372036854775808"),
         ({"events_per_second": 1}, "events_per_second 1"), ({"seed": -1}, "seed -1"),
     ],
 )  # fmt: skip
