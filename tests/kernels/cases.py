@@ -20,6 +20,7 @@ from kernels.pack import op as pack
 from kernels.philox import op as philox
 from kernels.policy import op as policy
 from kernels.reduce import op as reduce
+from kernels.ring import op as ring
 from kernels.scan import op as scan
 from kernels.sumtree import op as sumtree
 
@@ -260,3 +261,28 @@ class packed_numbers:
 
     def call(x):
         return (pack.Pack(list(x.values())).run(),)
+
+
+@case("ring_put", "ring_take", "ring_tally")
+class ring_rows:
+    def inputs(g):
+        n = 9  # an odd width, a wide one, a scalar, flags, words of four, and what starts off a boundary
+        shapes = {"odd": (7,), "wide": (12,), "scalar": (), "words": (3,)}
+        rows = {name: torch.randn(n, *shape, generator=g) for name, shape in shapes.items()}
+        raw = torch.randint(0, 99, (8 * n + 1,), generator=g, dtype=torch.uint8)
+        return {
+            **rows, "whole": torch.randint(-(2**62), 2**62, (1,), generator=g), "flags": rows["odd"] > 0, "raw": raw,
+            "start": torch.tensor([17]), "at": torch.randint(0, 21, (30,), generator=g),
+        }  # fmt: skip
+
+    def call(x):
+        sources = [x["odd"], x["wide"], x["scalar"], x["words"], x["whole"], x["flags"], x["raw"][1:].view(9, 8), None]
+        kinds = [torch.zeros(1, dtype=torch.int32, device=x["at"].device) if s is None else s[:1] for s in sources]
+        columns = [torch.ones(21, *k.shape[1:], dtype=k.dtype, device=k.device) for k in kinds]
+        tally = torch.zeros(21, dtype=torch.int32, device=x["at"].device)
+        rows = ring.Ring(columns)
+        rows.put(sources, x["start"], 9)  # wraps
+        rows.put(sources, x["start"], 9, scale=2, offset=-40)  # slots -6 .. 2
+        ring.tally(x["at"], tally)
+        ring.tally(x["at"][:7], tally)
+        return *columns, *rows.take(x["at"]), *rows.take_run(x["start"], 9, scale=2, offset=-40), tally

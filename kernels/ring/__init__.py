@@ -1,0 +1,1 @@
+"""Rows of many columns at once: into the slots of a ring, and out of it by number."""
