@@ -195,9 +195,21 @@ def snapshots_version(folder: Path) -> str:
     return json_sha256(body)
 
 
+LISTED = ("warnings", "bad_days", "symbols_partial", "symbols_not_found")  # of the report: what speaks against a file
+_SHOWN = 20
+
+
 def _report_values(report: dict[str, Any]) -> dict[str, Any]:
-    plain = {k: v for k, v in report.items() if isinstance(v, (int, float, str, bool))}
-    return {("dagster/row_count" if k == "rows" else k): v for k, v in list(plain.items())[:20]}
+    """Every single value of a decode report, and the first of what speaks against the file with how many there are."""
+    shown: dict[str, Any] = {k: v for k, v in report.items() if isinstance(v, (int, float, str, bool))}
+    shown["dagster/row_count"] = shown.pop("rows")
+    for name in LISTED:
+        found = report[name]
+        shown[f"n_{name}"] = len(found)
+        shown[name] = (
+            dict(list(found.items())[:_SHOWN]) if isinstance(found, dict) else [t[:200] for t in found[:_SHOWN]]
+        )
+    return shown
 
 
 def _book_picture(folder: Path, key: str) -> dg.MarkdownMetadataValue:

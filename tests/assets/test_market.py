@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import multiprocessing
 import os
 import signal
@@ -92,6 +93,35 @@ def test_snapshots_show_rows_sessions_and_a_picture_and_pass_their_checks(home):
     shown = gates.require(instance, "es_snapshots", key).metadata
     assert shown["dagster/row_count"] == 60 and shown["book"].startswith("![mid and spread](data:image/png;base64,")
     assert "| 2024-03-01 | ESH4 | 60 | 1 | 0 | Fri 09:00:00 | Fri 09:00:14 |" in shown["sessions"]
+
+
+def test_what_speaks_against_a_file_that_decodes_is_shown(home):
+    """A degraded day, a manifest that lacks a file, and symbols the request could not have whole or at all."""
+    _, instance, world = home
+    names = [f"ES{letter}{n}" for letter in "HMUZ" for n in range(6)]
+    path = made.write_mbp(
+        world.settings.data_dir / "a.synthetic.mbp-10.dbn.zst", records(), partial=["ESZ9"], not_found=names
+    )
+    key = key_of(world, "a")
+    listed = [
+        {"filename": name, "size": path.stat().st_size, "hash": f"sha256:{storage.file_sha256(path)}"}
+        for name in (path.name, "lost.dbn.zst")
+    ]
+    (path.parent / "manifest.json").write_text(json.dumps({"files": listed}))
+    condition = [{"date": "2024-03-01", "condition": "degraded"}, {"date": "2024-03-02", "condition": "available"}]
+    (path.parent / "condition.json").write_text(json.dumps(condition))
+    result = run(home, key)
+    assert result.success, lineage.problems_of(result)
+    shown = gates.require(instance, "es_snapshots", key).metadata
+    assert shown["bad_days"] == {"2024-03-01": "degraded"} and shown["n_bad_days"] == 1
+    assert shown["symbols_partial"] == ["ESZ9"] and shown["n_symbols_partial"] == 1
+    assert shown["symbols_not_found"] == names[:20] and shown["n_symbols_not_found"] == 24
+    assert shown["n_warnings"] == 3 == len(shown["warnings"])
+    told = "\n".join(shown["warnings"])
+    assert all(text in told for text in ("2024-03-01 is degraded", "lost.dbn.zst", "ESH0, ESH1"))
+    report = storage.read_json(world.layout.snapshots(key) / market.REPORT_FILE)
+    single = {k: v for k, v in report.items() if not isinstance(v, (dict, list)) and k != "rows"}
+    assert len(single) > 25 and {k: shown[k] for k in single} == single, "no single value of the report is left out"
 
 
 def test_a_cut_file_is_quarantined_with_its_reason_and_stops_no_other(home):

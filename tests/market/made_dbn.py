@@ -70,6 +70,8 @@ def metadata(
     version: int = 3,
     ts_out: bool = False,
     dataset: str = "GLBX.MDP3",
+    partial: Sequence[str] = (),
+    not_found: Sequence[str] = (),
 ) -> bytes:
     """The encoded header."""
     made = [
@@ -83,7 +85,8 @@ def metadata(
         databento_dbn.Metadata(
             dataset=dataset, schema=schema, start=ns("2024-03-01T00:00:00"), end=ns("2024-03-02T00:00:00"),
             stype_in=databento_dbn.SType.RAW_SYMBOL, stype_out=databento_dbn.SType.INSTRUMENT_ID,
-            symbols=list(mappings), partial=[], not_found=[], version=version, ts_out=ts_out, mappings=made,
+            symbols=list(mappings), partial=list(partial), not_found=list(not_found), version=version, ts_out=ts_out,
+            mappings=made,
         )
     )  # fmt: skip
 
