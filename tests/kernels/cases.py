@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from kernels.adamw import op as adamw
 from kernels.c51 import op as c51
 from kernels.digest import op as digest
 from kernels.gae import op as gae
@@ -286,3 +287,27 @@ class ring_rows:
         ring.tally(x["at"], tally)
         ring.tally(x["at"][:7], tally)
         return *columns, *rows.take(x["at"]), *rows.take_run(x["start"], 9, scale=2, offset=-40), tally
+
+
+@case("adamw_norms", "adamw_step", "adamw_finish", ulps=4)
+class adamw_updates:
+    def inputs(g):
+        grads = torch.randn(3, 1300, generator=g) * torch.tensor([[1e-3], [1.0], [1e-2]])
+        grads[:, 5:9] = 0
+        return {
+            "weights": torch.randn(1300, generator=g), "grads": grads, "rates": torch.rand(1300, generator=g) / 100,
+            "gates": torch.tensor([[1.0], [1], [0]]),
+        }  # fmt: skip
+
+    def call(x):
+        parts = {"narrow": slice(0, 7), "wide": slice(7, 1200), "last": slice(1200, 1300)}
+        adam = adamw.AdamW(parts, x["rates"], beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.01, clip=0.5)
+        weights, m, v = x["weights"].clone(), torch.zeros_like(x["rates"]), torch.zeros_like(x["rates"])
+        t = torch.zeros_like(x["grads"][0, :1], dtype=torch.int64)
+        stats = torch.zeros(len(adam.names), dtype=torch.float64, device=t.device)
+        out = []
+        for grads, gate in zip(x["grads"], x["gates"]):
+            adam.step(weights, grads, m, v, t, gate, stats)
+            out += [weights.clone(), m.clone(), v.clone(), t.clone()]
+            out += stats.float().split(1)  # sums of float32 steps, whose roundings they carry
+        return tuple(out)
