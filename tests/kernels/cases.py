@@ -23,6 +23,7 @@ from kernels.policy import op as policy
 from kernels.reduce import op as reduce
 from kernels.ring import op as ring
 from kernels.scan import op as scan
+from kernels.statistics import op as statistics
 from kernels.sumtree import op as sumtree
 
 Inputs = dict[str, torch.Tensor]
@@ -311,3 +312,18 @@ class adamw_updates:
             out += [weights.clone(), m.clone(), v.clone(), t.clone()]
             out += stats.float().split(1)  # sums of float32 steps, whose roundings they carry
         return tuple(out)
+
+
+@case("statistics_parts", "statistics_merge", ulps=16)
+class statistics_of_matrices:
+    def inputs(g):
+        wide = torch.randn(300, 70, generator=g) * 10 + 3
+        return {
+            "table": torch.randn(50, 56, generator=g), "at": torch.randint(0, 50, (9,), generator=g), "wide": wide,
+            "shares": torch.randn(129, 33, generator=g).softmax(1), "one": torch.randn(1, 1, generator=g),
+        }  # fmt: skip
+
+    def call(x):
+        matrices = {name: x[name] for name in ("table", "wide", "shares", "one")}
+        found = statistics.summary(matrices, 5.0, {"shares"}, x["at"])
+        return *found.whole.T.contiguous(), *found.by_column
