@@ -16,6 +16,8 @@ from kernels.c51 import op as c51
 from kernels.digest import op as digest
 from kernels.gae import op as gae
 from kernels.gather import op as gather
+from kernels.geometry import op as geometry
+from kernels.layernorm import op as layernorm
 from kernels.lob import op as lob
 from kernels.pack import op as pack
 from kernels.philox import op as philox
@@ -327,3 +329,13 @@ class statistics_of_matrices:
         matrices = {name: x[name] for name in ("table", "wide", "shares", "one")}
         found = statistics.summary(matrices, 5.0, {"shares"}, x["at"])
         return *found.whole.T.contiguous(), *found.by_column
+
+
+@case("geometry_parts", "geometry_merge", ulps=16)
+class geometry_of_rows:
+    def inputs(g):
+        h = torch.randn(37, 35, generator=g) + 2
+        return {"h": h, "before": torch.randn(37, 35, generator=g), "counts": torch.rand(37, generator=g) < 0.7}
+
+    def call(x):
+        return geometry.geometry(x["h"], x["before"], x["counts"]).split(1)
