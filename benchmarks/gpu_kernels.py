@@ -214,10 +214,10 @@ def _digest_rows() -> list[Row]:
     found = []
     for name, sizes in (("digests 100 x 64 KiB", [8192] * 100), ("digest 256 MiB", [1 << 25])):
         buffers = [torch.randint(0, 2**62, (n,), device="cuda") for n in sizes]
-        digests = digest.Digests(buffers, [0] * len(buffers))
+        digests = digest.over(buffers, [0] * len(buffers))
 
         def twin(*xs: torch.Tensor) -> torch.Tensor:
-            return torch.stack([digest.reference.word_sum(x, 0) for x in xs])
+            return torch.stack([digest.reference.wide([x]) for x in xs])
 
         def kernel(*xs: torch.Tensor, digests: digest.Digests = digests) -> torch.Tensor:
             return digests.run()

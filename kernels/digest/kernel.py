@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import torch
 
@@ -10,37 +10,41 @@ from kernels import build
 
 _THREADS = 256
 _CHUNK_WORDS = 4096  # 32 KiB, what one block adds up
+_CHAIN, _NARROW = 1, 2
+
+Parts = Sequence[torch.Tensor]
 
 
-class Digests:
-    """digest64 of fixed buffers in two launches, on the device: no host synchronisation, fit for a captured graph.
+class Tables:
+    """Where the parts of each digest lie, and room for its sum."""
 
-    The buffers are named once and read where they lie at every `run`; they must stay allocated and contiguous.
-    """
-
-    def __init__(self, buffers: Sequence[torch.Tensor], seeds: Sequence[int]) -> None:
-        self.buffers = [_whole(x) for x in buffers]
-        device = self.buffers[0].device
-        sizes = [x.numel() * x.element_size() for x in self.buffers]
-        rows = [(x.data_ptr(), size, seed) for x, size, seed in zip(self.buffers, sizes, seeds)]
-        items = [(i, word) for i, size in enumerate(sizes) for word in range(0, build.ceil_div(size, 8), _CHUNK_WORDS)]
+    def __init__(
+        self, digests: Sequence[Parts], seeds: Sequence[torch.Tensor], chains: Container[int], narrow: Container[int]
+    ) -> None:
+        device = digests[0][0].device
+        rows, items = [], []
+        for d, (parts, seed) in enumerate(zip(digests, seeds, strict=True)):
+            kind = _NARROW if d in narrow else _CHAIN if d in chains else 0
+            rows.append((sum(map(_bytes, parts)), seed.data_ptr(), kind))
+            before = 0
+            for x in parts:
+                words = build.ceil_div(_bytes(x), 8)
+                items += [(d, x.data_ptr(), _bytes(x), word, before) for word in range(0, words, _CHUNK_WORDS)]
+                before += words
         self._table = torch.tensor(rows, dtype=torch.int64, device=device)
-        self._items = torch.tensor(items, dtype=torch.int64, device=device).view(-1, 2)
+        self._items = torch.tensor(items, dtype=torch.int64, device=device).view(-1, 5)
         self._totals = torch.zeros(len(rows), dtype=torch.int64, device=device)
+        self._reached = [*(x for parts in digests for x in parts), *seeds]
 
     def run(self) -> torch.Tensor:
-        """int64 [buffers]: digest64 of each, as signed words."""
-        out = torch.empty_like(self._totals)
-        n = len(self.buffers)
+        """int64 [digests]."""
+        out, n, through = torch.empty_like(self._totals), len(self._totals), self._reached
         sums = (self._table, self._items, _CHUNK_WORDS, self._totals)
-        build.launch(
-            "digest", "digest_sums", (len(self._items),), (_THREADS,), *sums, through=self.buffers
-        )  # fmt: skip
-        build.launch("digest", "digest_finish", (build.ceil_div(n, 64),), (64,), self._table, n, self._totals, out)
+        build.launch("digest", "digest_sums", (len(self._items),), (_THREADS,), *sums, through=through)
+        finish = (self._table, n, self._totals, out)
+        build.launch("digest", "digest_finish", (build.ceil_div(n, 64),), (64,), *finish, through=through)
         return out
 
 
-def _whole(x: torch.Tensor) -> torch.Tensor:
-    if not x.is_contiguous():
-        raise ValueError("buffers: one is not contiguous, and a copy would not follow it")
-    return x.detach()
+def _bytes(x: torch.Tensor) -> int:
+    return x.numel() * x.element_size()

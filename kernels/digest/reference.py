@@ -1,15 +1,20 @@
 """digest64: D = fmix(sum_i fmix(w_i XOR fmix(i K + seed)) XOR nbytes K) modulo 2^64 over 8-byte words.
 
 digest32(x) = sum_i (2 i + 1) x (32-bit word i) modulo 2^32, row-major. fmix is MurmurHash3's 64-bit finaliser.
+Several tensors are digested end to end, each filled up with zero bytes to whole words; nbytes counts their own.
 """
 
 from __future__ import annotations
+
+from collections.abc import Container, Sequence
 
 import torch
 
 _K = 0x9E3779B97F4A7C15
 _C1, _C2 = 0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53
 _MASK64 = 2**64 - 1
+
+Parts = Sequence[torch.Tensor]
 
 
 def _signed(x: int) -> int:
@@ -27,37 +32,54 @@ def _fmix(x: torch.Tensor) -> torch.Tensor:
     return x ^ _shift33(x)
 
 
-def _fmix_int(x: int) -> int:
-    x = ((x ^ (x >> 33)) * _C1) & _MASK64
-    x = ((x ^ (x >> 33)) * _C2) & _MASK64
-    return x ^ (x >> 33)
-
-
-def _words(x: torch.Tensor, dtype: torch.dtype, size: int) -> torch.Tensor:
+def _words(x: torch.Tensor) -> torch.Tensor:
+    """int64: the bytes of x in words, zeros to the end of the last."""
     raw = x.detach().contiguous().reshape(-1).view(torch.uint8)
-    if tail := -raw.numel() % size:
+    if tail := -raw.numel() % 8:
         raw = torch.cat([raw, raw.new_zeros(tail)])
-    elif raw.storage_offset() % size:  # a view that starts between words
+    elif raw.storage_offset() % 8:  # a view that starts between words
         raw = raw.clone()
-    return raw.view(dtype)
+    return raw.view(torch.int64)
 
 
-def word_sum(x: torch.Tensor, seed: int = 0) -> torch.Tensor:
-    """0-dim int64: the sum over the words of x, before the length is mixed in."""
-    words = _words(x, torch.int64, 8)
-    position = torch.arange(words.numel(), dtype=torch.int64, device=x.device) * _signed(_K) + seed
-    return _fmix(words ^ _fmix(position)).sum()
+def wide(parts: Parts, seed: torch.Tensor | int = 0) -> torch.Tensor:
+    """0-dim int64: digest64 of tensors end to end, as a signed word."""
+    total, before = torch.zeros((), dtype=torch.int64, device=parts[0].device), 0
+    for words in map(_words, parts):
+        position = torch.arange(before, before + words.numel(), device=words.device) * _signed(_K) + seed
+        total = total + _fmix(words ^ _fmix(position)).sum()
+        before += words.numel()
+    nbytes = sum(x.numel() * x.element_size() for x in parts)
+    return _fmix(total ^ _signed(nbytes * _K))
+
+
+def narrow(parts: Parts) -> torch.Tensor:
+    """0-dim int64: digest32 of tensors end to end."""
+    total, before = torch.zeros((), dtype=torch.int64, device=parts[0].device), 0
+    for words in map(_words, parts):
+        odd = 4 * torch.arange(before, before + words.numel(), device=words.device) + 1
+        total = total + (odd * (words & 0xFFFFFFFF) + (odd + 2) * ((words >> 32) & 0xFFFFFFFF)).sum()
+        before += words.numel()
+    return total & 0xFFFFFFFF
+
+
+def run(
+    digests: Sequence[Parts], seeds: Sequence[torch.Tensor], chains: Container[int], narrow_ones: Container[int]
+) -> torch.Tensor:
+    """int64 [digests]; the seed of a chain takes the digest for the next run."""
+    found = []
+    for i, (parts, seed) in enumerate(zip(digests, seeds, strict=True)):
+        found.append(narrow(parts) if i in narrow_ones else wide(parts, seed[0]))
+        if i in chains:
+            seed.copy_(found[-1])
+    return torch.stack(found)
 
 
 def digest64(x: torch.Tensor, seed: int = 0) -> int:
     """64-bit digest of a tensor's raw bits, as a Python int in [0, 2^64)."""
-    total = int(word_sum(x, seed))
-    nbytes = x.numel() * x.element_size()
-    return _fmix_int((total & _MASK64) ^ ((nbytes * _K) & _MASK64))
+    return int(wide([x], seed)) & _MASK64
 
 
 def digest32(x: torch.Tensor) -> int:
     """32-bit digest of a tensor's raw bits, as a Python int in [0, 2^32)."""
-    words = _words(x, torch.int32, 4).to(torch.int64) & 0xFFFFFFFF
-    odd = 2 * torch.arange(words.numel(), dtype=torch.int64, device=x.device) + 1
-    return int(((words * odd) & 0xFFFFFFFF).sum()) & 0xFFFFFFFF
+    return int(narrow([x]))

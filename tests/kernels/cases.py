@@ -92,24 +92,54 @@ class digests:
         return (torch.tensor([d - 2**64 if d >= 2**63 else d for d in found]),)
 
 
-@case("scan_forward", "scan_backward", ulps=4)
-class selective_scan:
+@case("digest_sums", "digest_finish")
+class digests_of_lists:
     def inputs(g):
-        shape = (5, 17, 40)
-        return {"a": torch.rand(shape, generator=g), "b": torch.randn(shape, generator=g)}
+        raw = torch.randint(-128, 128, (33_000,), generator=g, dtype=torch.int8)
+        return {"odd": raw[1:302], "half": raw[4:1204].view(torch.float32), "long": raw, "seed": torch.tensor([-9])}
 
     def call(x):
-        pair = [x[name].clone().requires_grad_() for name in ("a", "b")]
-        h = scan.selective_scan(*pair)
-        return h.detach(), *torch.autograd.grad((h * x["b"]).sum(), pair)
+        seed = x["seed"].clone()
+        parts = [[x["odd"], x["half"], x["long"]], x["half"], x["half"], [x["half"], x["odd"]]]
+        found = digest.Digests(parts, [3, seed, 0, 0], narrow=[2, 3])
+        return found.run(), found.run(), seed
 
 
-@case("scan_forward", "scan_backward", ulps=4)
+@case("scan_forward", "scan_backward", "reduce_parts", ulps=8)
+class gated_scan:
+    def inputs(g):
+        shape = (10, 17, 40)
+        return {
+            "pre": torch.randn(*shape[:2], 80, generator=g) * 2, "w": torch.randn(40, generator=g),
+            "dy": torch.randn(shape, generator=g),
+        }  # fmt: skip
+
+    def call(x):
+        a, s, y = scan.scan(x["pre"], x["w"])
+        return a, s, y, *scan.scan_backward(a, s, x["w"], x["dy"])
+
+
+@case("scan_forward", "scan_backward", "reduce_parts", ulps=8)
 class one_step_scan:
     def inputs(g):
-        return {"a": torch.rand(3, 1, 5, generator=g), "b": torch.randn(3, 1, 5, generator=g)}
+        return {
+            "pre": torch.randn(3, 1, 10, generator=g), "w": torch.randn(5, generator=g),
+            "dy": torch.randn(3, 1, 5, generator=g),
+        }  # fmt: skip
 
-    call = selective_scan.call
+    call = gated_scan.call
+
+
+@case("layernorm_forward", "layernorm_backward", "reduce_parts", ulps=16)
+class normalised_sum:
+    def inputs(g):
+        x, z, dy = torch.randn(3, 37, 70, generator=g)
+        gain, bias = torch.randn(2, 70, generator=g)
+        return {"x": x, "z": 3 * z + 1, "gain": gain, "bias": bias, "dy": dy}
+
+    def call(x):
+        out, total, mean, rstd = layernorm.normalise(x["x"], x["z"], x["gain"], x["bias"], 1e-5)
+        return out, total, mean, rstd, *layernorm.normalise_backward(total, mean, rstd, x["gain"], x["dy"])
 
 
 @case("gae_backwards")

@@ -67,7 +67,7 @@ def test_a_captured_graph_repeats_the_eager_bits(name):
 
 def test_digests_of_fixed_buffers_run_in_a_captured_graph():
     buffers = list(_on_device("digests").values())
-    digests = digest.Digests(buffers, range(len(buffers)))
+    digests = digest.over(buffers, range(len(buffers)))
     digests.run()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()

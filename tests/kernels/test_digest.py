@@ -3,6 +3,7 @@
 import struct
 
 import numpy as np
+import pytest
 import torch
 
 from kernels.digest import op
@@ -57,3 +58,35 @@ def test_digest32_is_the_weighted_sum():
 
 def test_leaf53_fits_a_double():
     assert op.leaf53(2**64 - 1) == (2**53 - 1) ^ (2**11 - 1)
+
+
+def test_several_buffers_are_one_end_to_end_in_whole_words():
+    x = torch.arange(6, dtype=torch.int64)
+    odd = torch.tensor([1, 2, 3], dtype=torch.int8)
+    parts = op.Digests([[x[:2], x[2:]], x, [odd, x]]).run().tolist()
+    assert parts[0] == parts[1]
+    nothing = bytes(8 - 3)  # the bytes that fill a word are not counted
+    total = sum(
+        _fmix(w ^ _fmix(i * K & M))
+        for i, w in enumerate(struct.unpack("<7Q", odd.numpy().tobytes() + nothing + x.numpy().tobytes()))
+    )
+    assert op.unsigned(parts[2]) == _fmix((total & M) ^ ((3 + 48) * K & M))
+
+
+def test_a_chain_keeps_its_own_seed():
+    x, seed = torch.arange(5, dtype=torch.float32), torch.tensor([12345])
+    digests = op.Digests([x, x], [seed, 7])
+    first = digests.run().tolist()
+    assert [op.unsigned(d) for d in first] == [op.chain(12345, x), op.digest64(x, 7)]
+    assert seed.tolist() == first[:1]
+    x += 1
+    assert op.unsigned(int(digests.run()[0])) == op.chain(op.unsigned(first[0]), x)
+
+
+def test_narrow_ones_are_digest32():
+    x = torch.tensor([1.5, -2.0, 3.25, 4.0, -0.0])
+    by_hand = sum((2 * i + 1) * w for i, w in enumerate(struct.unpack("<5I", x.numpy().tobytes()))) % 2**32
+    got = op.Digests([x, x], narrow=[1]).run().tolist()
+    assert (op.unsigned(got[0]), got[1]) == (op.digest64(x), by_hand) and op.digest32(x) == by_hand
+    with pytest.raises(ValueError, match=r"seeds\[0\]: digest32 has no seed"):
+        op.Digests([x], [torch.tensor([1])], narrow=[0])
