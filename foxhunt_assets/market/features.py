@@ -23,6 +23,7 @@ from foxhunt_assets.market.micro import BAR_ROWS, HAWKES_DOUBLINGS, LOOK_BACK, O
 ABSENT_GAP = 64.0  # ticks: the gap of a level that is not there, and the largest gap told apart
 MAX_AGE_MS = 3_600_000.0  # an event older than an hour says no more than one an hour old
 BLOCK_ROWS = 16_384  # rows computed at a time: constant memory, most of it in a core's cache
+GPU_BLOCK_ROWS = 1 << 19  # there a block must be worth its 250 launches; it takes some 600 MB beside the tape
 Group = Literal["price", "size", "micro", "ofi", "time", "flow"]
 GROUPS: tuple[Group, ...] = get_args(Group)  # in table order
 
@@ -171,11 +172,17 @@ def compute(columns: Mapping[str, torch.Tensor], segment: torch.Tensor) -> torch
 
     columns: the snapshot columns COLUMNS ([n], levels [n, 10]). segment: int32 [n], equal in the rows of a segment.
     """
-    out = torch.empty((segment.numel(), len(FEATURES)), dtype=torch.float32, device=segment.device)
     start = _starts(segment)
-    for a in range(0, segment.numel(), BLOCK_ROWS):
-        _fill(columns, start, a, out[a : a + BLOCK_ROWS])
+    out = torch.empty((segment.numel(), len(FEATURES)), dtype=torch.float32, device=segment.device)
+    rows = block_rows(segment.device)
+    for a in range(0, segment.numel(), rows):
+        _fill(columns, start, a, out[a : a + rows])
     return out
+
+
+def block_rows(device: torch.device) -> int:
+    """Rows of a tape to work on at a time on a device; no bit of a row depends on it."""
+    return BLOCK_ROWS if device.type == "cpu" else GPU_BLOCK_ROWS
 
 
 def blocks(

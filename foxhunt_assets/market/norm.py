@@ -12,7 +12,7 @@ import torch
 
 from foxhunt_assets.contracts.tables import FEATURE_NORM, arrow_schema
 from foxhunt_assets.errors import BadInput, ContractBroken
-from foxhunt_assets.market.features import FEATURES, blocks
+from foxhunt_assets.market.features import FEATURES, block_rows, blocks
 from foxhunt_assets.market.folds import FoldSpec
 from foxhunt_assets.market.tape import segment_of_rows
 
@@ -80,6 +80,12 @@ def read_norm(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def normalise(x: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
-    """(x - mean) / std clipped to +-NORM_CLIP, float32 of x's shape [..., F]; the arithmetic is float64."""
-    z = (x.to(torch.float64) - mean.to(x.device)) / std.to(x.device)
-    return z.clamp(-NORM_CLIP, NORM_CLIP).to(torch.float32)
+    """(x - mean) / std clipped to +-NORM_CLIP, float32 of x's shape [N, ..., F]; the arithmetic is float64.
+
+    Block by block of N: in float64 a whole tape would take several times the room of the result.
+    """
+    out = torch.empty(x.shape, dtype=torch.float32, device=x.device)
+    mean, std, rows = mean.to(x.device), std.to(x.device), block_rows(x.device)
+    for part, into in zip(x.split(rows), out.split(rows)):
+        into.copy_(part.to(torch.float64).sub_(mean).div_(std).clamp_(-NORM_CLIP, NORM_CLIP))
+    return out

@@ -1,12 +1,16 @@
-"""Reading snapshots by rows of a tape: memory-mapped Arrow files copied column by column into tensors.
+"""Reading snapshots by rows of a tape: memory-mapped Arrow files copied once, column by column, into tensors.
 
-A tensor never views a file: the file may be replaced while a training runs, and a copy lands on any device.
+A tensor never views a file: the file may be replaced while a training runs, and a copy lands on any device. Tensors
+are made for the whole tape and filled in pieces, so the host holds a few pieces and no column.
 """
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,16 +20,19 @@ import torch
 
 from foxhunt_assets.contracts.tables import LEVELS, NO_SEGMENT, SNAPSHOTS, arrow_schema
 from foxhunt_assets.errors import BadInput, ContractBroken
+from foxhunt_assets.market.upload import Upload
 
 if TYPE_CHECKING:
     from foxhunt_assets.market.folds import FoldSpec, TapeSource
 
 SNAPSHOTS_FILE = "snapshots.arrow"
 SEGMENTS_FILE = "segments.parquet"
+PIECE_ROWS = 1 << 18  # of one column at a time: 10 MiB of a level list
 
 # torch has few unsigned types and fewer operators on them: uint8 becomes int32, uint32 becomes int64.
 _WIDENED = {"uint8": torch.int32, "uint32": torch.int64, "int32": torch.int32, "int64": torch.int64}
 _SCHEMA = arrow_schema(SNAPSHOTS)
+_NUMPY = {c.name: np.dtype(c.type if c.type in _WIDENED else "int32") for c in SNAPSHOTS}
 
 
 class Snapshots:
@@ -34,17 +41,21 @@ class Snapshots:
     def __init__(self, folder: Path):
         self.path = folder / SNAPSHOTS_FILE
         try:
-            self._reader = pa.ipc.open_file(pa.memory_map(str(self.path)))
+            # over the mapped bytes: a reader of the file itself asks for read-ahead buffer by buffer, ten times slower
+            self._reader = pa.ipc.open_file(pa.BufferReader(pa.memory_map(str(self.path)).read_buffer()))
+            self._batches = [self._reader.get_batch(i) for i in range(self._reader.num_record_batches)]
         except FileNotFoundError:
             raise BadInput(f"{self.path}: no such file; materialise the snapshots of {folder.name}") from None
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowException, OSError) as error:
             raise BadInput(f"{self.path}: not a whole Arrow file ({error}); materialise it again") from None
+        schema = self._reader.schema
         for field in _SCHEMA:
-            found = self._reader.schema.get_field_index(field.name)
-            if found < 0 or self._reader.schema.field(found).type != field.type:
+            found = schema.get_field_index(field.name)
+            if found < 0 or schema.field(found).type != field.type:
                 raise ContractBroken(f"{self.path}: column {field.name} of type {field.type} is not there")
-        self._batches = [self._reader.get_batch(i) for i in range(self._reader.num_record_batches)]
-        self.n_rows = sum(b.num_rows for b in self._batches)
+        self._column = {field.name: schema.get_field_index(field.name) for field in _SCHEMA}
+        self._ends = list(accumulate(batch.num_rows for batch in self._batches))
+        self.n_rows = self._ends[-1] if self._ends else 0
 
     @property
     def grid_ms(self) -> int:
@@ -56,18 +67,30 @@ class Snapshots:
 
     def slices(self, name: str, start: int, end: int) -> Iterator[np.ndarray]:
         """Rows [start, end) of a column in file order, a batch at a time: [m], or [m, 10] for a level list."""
+        self.must_hold(start, end)
+        while start < end:
+            batch = bisect.bisect_right(self._ends, start)
+            first, last = self._ends[batch] - self._batches[batch].num_rows, min(end, self._ends[batch])
+            yield self._values(batch, name)[start - first : last - first]
+            start = last
+
+    def must_hold(self, start: int, end: int) -> None:
+        """ContractBroken where rows [start, end) are not all in the file."""
         if not 0 <= start <= end <= self.n_rows:
             raise ContractBroken(f"{self.path}: rows {start}..{end} asked for, {self.n_rows} there")
-        first = 0
-        for batch in self._batches:
-            a, b = max(start - first, 0), min(end - first, batch.num_rows)
-            if a < b:
-                column = batch.column(name).slice(a, b - a)
-                if pa.types.is_fixed_size_list(column.type):
-                    yield column.flatten().to_numpy(zero_copy_only=True).reshape(-1, LEVELS)
-                else:
-                    yield column.to_numpy(zero_copy_only=True)
-            first += batch.num_rows
+
+    def _values(self, batch: int, name: str) -> np.ndarray:
+        """A column of a batch where it lies in the file."""
+        column = self._batches[batch].column(self._column[name])
+        width = LEVELS if pa.types.is_fixed_size_list(column.type) else 1
+        *validity, values = column.buffers()
+        if any(validity):
+            raise ContractBroken(f"{self.path}: column {name} has missing values; materialise it again")
+        try:
+            found = np.frombuffer(values, _NUMPY[name], len(column) * width)
+        except ValueError as error:
+            raise ContractBroken(f"{self.path}: column {name}: {error}; materialise it again") from None
+        return found.reshape(-1, LEVELS) if width > 1 else found
 
     def sha256(self, start: int, end: int) -> str:
         """Content of rows [start, end): names, types and values column by column, whatever the batches are."""
@@ -101,26 +124,22 @@ def read_columns(
         dtype = torch.int32 if is_list else _WIDENED[types[name]]
         out[name] = torch.empty((n, LEVELS) if is_list else (n,), dtype=dtype, device=device)
     at = 0
-    for source in sources:
-        snapshots = Snapshots(folder_of(source.key))
-        for name, tensor in out.items():
-            row = at
-            for values in snapshots.slices(name, source.row_start, source.row_end):
-                # astype always copies here: torch must not hold a read-only map
-                chunk = torch.from_numpy(values.astype(_numpy_name(tensor.dtype), copy=True))
-                tensor[row : row + len(chunk)].copy_(chunk)
-                row += len(chunk)
-        at += source.row_end - source.row_start
+    with Upload(device, PIECE_ROWS * LEVELS * torch.int32.itemsize) as upload:
+        for source in sources:
+            snapshots = Snapshots(folder_of(source.key))
+            snapshots.must_hold(source.row_start, source.row_end)
+            for first in range(source.row_start, source.row_end, PIECE_ROWS):
+                last = min(first + PIECE_ROWS, source.row_end)
+                for name, tensor in out.items():
+                    parts = list(snapshots.slices(name, first, last))
+                    upload(tensor[at : at + last - first], partial(np.concatenate, parts, casting="safe"))
+                at += last - first
     return out
 
 
 def segment_of_rows(spec: FoldSpec, device: str | torch.device = "cpu") -> torch.Tensor:
     """Tape-wide segment number of every tape row: int32 [n_rows], -1 outside every session."""
-    out = torch.full((spec.n_rows,), NO_SEGMENT, dtype=torch.int32)
+    out = torch.full((spec.n_rows,), NO_SEGMENT, dtype=torch.int32, device=device)
     for s in spec.segments:
         out[s.row_start : s.row_end] = s.segment
-    return out.to(device)
-
-
-def _numpy_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+    return out

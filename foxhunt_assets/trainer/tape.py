@@ -1,4 +1,11 @@
-"""The market of one fold on the device: features, labels and the simulator's view, copied once, never viewed."""
+"""The market of one fold on the device: features, labels and the simulator's view, copied once, never viewed.
+
+A row takes 680 bytes there: 184 of books, extremes and times, 2 x 224 of features, 24 of labels, 24 of segment, its
+first row, fee and time step: 30.6 GB for 45 million rows, and little more while they load, since columns that only
+features read go before the normalised features come. Raw features are kept beside the normalised ones because
+diagnostics report them and nothing gives them back: a clipped value is gone, and a quotient in float32 does not undo
+to the bit.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +13,10 @@ import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import torch
 
@@ -18,6 +27,7 @@ from foxhunt_assets.market import features, norm
 from foxhunt_assets.market import tape as market_tape
 from foxhunt_assets.market.folds import FoldSpec
 from foxhunt_assets.market.labels import ATOMS, LABELS_FILE, RANGE_SIGMA
+from foxhunt_assets.market.upload import Upload
 from foxhunt_assets.simulator.market_view import MarketView, segment_bounds
 from foxhunt_assets.trainer.config import TrainerConfig
 
@@ -54,28 +64,28 @@ def load_tape(fold_dir: Path, snapshots: Mapping[str, str], config: TrainerConfi
     """Read a fold. BadInput names the file where configuration and fold disagree."""
     spec = FoldSpec.from_json(storage.read_json(fold_dir / "spec" / "fold_spec.json"))
     _check(fold_dir, spec, config)
+    labels, sigma_step = read_labels(fold_dir / "labels" / LABELS_FILE, config.labels.horizons, device)
+    n = sum(source.row_end - source.row_start for source in spec.sources)
+    if len(labels) != n:
+        raise BadInput(f"{fold_dir}: {len(labels)} rows of labels for a tape of {n}; materialise frd_labels")
+    mean, std = norm.read_norm(fold_dir / "norm")
     names = [*dict.fromkeys((*_MARKET, *features.COLUMNS))]
     columns = market_tape.read_columns(spec.sources, lambda key: Path(snapshots[key]), names, device)
-    mean, std = norm.read_norm(fold_dir / "norm")
     segment = market_tape.segment_of_rows(spec, device)
+    segment_start, _ = segment_bounds(segment)
     raw = features.compute(columns, segment)
-    labels, sigma_step = read_labels(fold_dir / "labels" / LABELS_FILE, config.labels.horizons)
-    starts, _ = segment_bounds(segment)
-    ts = columns["ts"]
-    if len(labels) != len(ts):
-        raise BadInput(f"{fold_dir}: {len(labels)} rows of labels for a tape of {len(ts)}; materialise frd_labels")
-    dt = torch.ones(ts.numel(), dtype=torch.float32, device=device)
-    dt[1:] = ((ts[1:] - ts[:-1]).to(torch.float64) / (spec.grid_ms * 1e6)).to(torch.float32)
+    market = _market_view(spec, columns, segment, config)
+    del columns  # those that only features read make room for the normalised features
     return Tape(
         spec=spec,
-        market=_market_view(spec, columns, segment, config),
-        features=norm.normalise(raw, mean.to(device), std.to(device)),
+        market=market,
+        features=norm.normalise(raw, mean, std),
         raw=raw,
-        labels=labels.to(device=device, dtype=torch.int64),
+        labels=labels,
         sigma_step=sigma_step,
-        dt=dt.clamp(0.0, DT_MAX),
+        dt=_time_steps(market.ts, spec.grid_ms),
         segment=segment,
-        segment_start=starts,
+        segment_start=segment_start,
         trade_dates=tuple(s.trade_date for s in spec.segments),
     )
 
@@ -102,14 +112,23 @@ def _check(fold_dir: Path, spec: FoldSpec, config: TrainerConfig) -> None:
 def _market_view(
     spec: FoldSpec, columns: Mapping[str, torch.Tensor], segment: torch.Tensor, config: TrainerConfig
 ) -> MarketView:
-    fees = torch.tensor([fee_cents(spec.root, s.trade_date, config) for s in spec.segments] or [0])
-    fees = fees.to(segment.device)
+    fees = [fee_cents(spec.root, s.trade_date, config) for s in spec.segments]
+    fee = torch.full(segment.shape, fees[0] if fees else 0, dtype=torch.int64, device=segment.device)
+    for s, cents in zip(spec.segments, fees, strict=True):
+        fee[s.row_start : s.row_end] = cents
     return MarketView(
         **{name: columns[name] for name in _MARKET},
         segment=segment,
-        fee_cents=fees[segment.clamp_min(0).long()],
+        fee_cents=fee,
         tick_cents=contract(spec.root).tick_cents,
     )
+
+
+def _time_steps(ts: torch.Tensor, grid_ms: int) -> torch.Tensor:
+    """float32 [n]: grid steps since the row before, from 0 to DT_MAX; 1 for the first row. ts: int64 [n], ns."""
+    steps = torch.ones(ts.numel(), dtype=torch.float32, device=ts.device)
+    steps[1:] = (ts[1:] - ts[:-1]).to(torch.float64).div_(grid_ms * 1e6)
+    return steps.clamp_(0.0, DT_MAX)
 
 
 def fee_cents(root: str, trade_date: str, config: TrainerConfig) -> int:
@@ -123,12 +142,22 @@ def fee_cents(root: str, trade_date: str, config: TrainerConfig) -> int:
     return cents[-1]
 
 
-def read_labels(path: Path, horizons: Sequence[int]) -> tuple[torch.Tensor, float]:
-    """(labels int8 [N, horizons], sigma_step in ticks) of a frd_labels file."""
+def read_labels(path: Path, horizons: Sequence[int], device: str) -> tuple[torch.Tensor, float]:
+    """(labels int64 [N, horizons] on `device`, sigma_step in ticks) of a frd_labels file."""
+    names = [f"h{h}" for h in horizons]
     try:
-        with pa.memory_map(str(path)) as source:
-            table = pa.ipc.open_file(source).read_all()
-            columns = [torch.tensor(table.column(f"h{h}").to_numpy()) for h in horizons]
-    except (FileNotFoundError, pa.ArrowInvalid, KeyError) as error:
+        reader = pa.ipc.open_file(pa.BufferReader(pa.memory_map(str(path)).read_buffer()))
+        batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        atoms = [[batch.column(name).to_numpy() for name in names] for batch in batches]
+        sigma_step = float(json.loads((reader.schema.metadata or {})[b"sigma_step"]))
+    except (OSError, pa.ArrowException, KeyError) as error:
         raise BadInput(f"{path}: no labels of horizons {tuple(horizons)} ({error}); materialise frd_labels") from None
-    return torch.stack(columns, dim=1), float(json.loads(table.schema.metadata[b"sigma_step"]))
+    out = torch.empty((sum(b.num_rows for b in batches), len(names)), dtype=torch.int64, device=device)
+    at = 0
+    with Upload(device, market_tape.PIECE_ROWS * len(names) * torch.int64.itemsize) as upload:
+        for columns in atoms:
+            for first in range(0, len(columns[0]), market_tape.PIECE_ROWS):
+                piece = [column[first : first + market_tape.PIECE_ROWS] for column in columns]
+                upload(out[at : at + len(piece[0])], partial(np.stack, piece, axis=1, casting="safe"))
+                at += len(piece[0])
+    return out, sigma_step

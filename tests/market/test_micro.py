@@ -188,7 +188,7 @@ def test_a_row_reads_look_back_rows_and_no_more(tape):
             assert value[-1].to(torch.float32) == x[at, index(name)], (name, first)
 
 
-@pytest.mark.parametrize("rows", [1, 13, 64, 512, 700])
+@pytest.mark.parametrize("rows", [1, 13, 64, 230, 275, 512, 700])  # 230 and 275 cut where segments start
 def test_blocks_change_no_bit(tape, monkeypatch, rows):
     columns, segment, x = tape
     monkeypatch.setattr(features, "BLOCK_ROWS", rows)

@@ -1,6 +1,9 @@
 """Tapes read from memory-mapped files: exact values across batches and sources, copies, identity of content."""
 
+import tracemalloc
+
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
@@ -33,6 +36,31 @@ def test_columns_are_the_rows_of_the_sources_end_to_end(two):
     assert read["action"].dtype == torch.int32 and read["instrument_id"].dtype == torch.int64
     assert read["bid_px"].dtype == torch.int32 and read["ts"].dtype == torch.int64
     assert int(read["instrument_id"][0]) == 2**32 - 5
+
+
+@pytest.mark.parametrize("rows", [1, 7, 33, 50, 69, 70])
+def test_pieces_change_no_bit(two, monkeypatch, rows):
+    """Pieces end inside batches (33, 34, 100), at their ends, and span all of them."""
+    folder, a, b = two
+    monkeypatch.setattr(tape, "PIECE_ROWS", rows)
+    read = tape.read_columns([TapeSource("a", 20, 90, ""), TapeSource("b", 0, 60, "")], folder.joinpath, NAMES)
+    for name in NAMES:
+        assert np.array_equal(read[name].numpy(), np.concatenate((a[name][20:90], b[name]))), name
+
+
+def test_the_host_holds_pieces_and_no_column(tmp_path, monkeypatch):
+    n, piece = 60_000, 500
+    columns = random_columns(n, 4)
+    write_folder(tmp_path / "k", columns, [n], [segment(0, 0, n)])  # one batch: a copy of it would be a column
+    monkeypatch.setattr(tape, "PIECE_ROWS", piece)
+    tracemalloc.start()
+    try:
+        read = tape.read_columns([TapeSource("k", 0, n, "")], tmp_path.joinpath, ["ts", "bid_px"])
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert np.array_equal(read["bid_px"].numpy(), columns["bid_px"])
+    assert peak < columns["bid_px"].nbytes / 4
 
 
 def test_tensors_outlive_the_file(two):
@@ -92,7 +120,42 @@ def test_refusals(two):
         tape.read_columns([TapeSource("nothing", 0, 1, "")], folder.joinpath, ["ts"])
     with pytest.raises(ContractBroken, match=r"rows 0\.\.61 asked for, 60 there"):
         tape.read_columns([TapeSource("b", 0, 61, "")], folder.joinpath, ["ts"])
+    with pytest.raises(ContractBroken, match=r"rows 61\.\.60 asked for, 60 there"):
+        tape.read_columns([TapeSource("b", 0, 60, ""), TapeSource("b", 61, 60, "")], folder.joinpath, ["ts"])
+
+
+def _batches_lost(whole):
+    """The footer stands, and says batches lie where there are none."""
+    return whole[:8] + bytes(len(whole) // 2) + whole[8 + len(whole) // 2 :]
+
+
+@pytest.mark.parametrize("change", [lambda w: w[:-100], lambda w: w[: len(w) // 2], lambda w: b"", _batches_lost])
+def test_a_cut_or_overwritten_file_is_refused_in_one_line(two, change):
+    folder, _, _ = two
     path = folder / "a" / "snapshots.arrow"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(BadInput, match="not a whole Arrow file"):
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(BadInput, match=r"a/snapshots\.arrow: not a whole Arrow file \(.+\); materialise") as error:
         tape.read_columns([TapeSource("a", 0, 1, "")], folder.joinpath, ["ts"])
+    assert "\n" not in str(error.value)
+
+
+def _rewrite(folder, table):
+    path = folder / "a" / "snapshots.arrow"
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def test_a_file_of_other_columns_is_refused(two):
+    folder, _, _ = two
+    whole = pa.ipc.open_file(folder / "a" / "snapshots.arrow").read_all()
+    at = whole.schema.get_field_index("buy_lots")
+    _rewrite(folder, whole.drop_columns(["buy_lots"]))
+    with pytest.raises(ContractBroken, match="column buy_lots of type int32 is not there"):
+        tape.Snapshots(folder / "a")
+    _rewrite(folder, whole.set_column(at, "buy_lots", whole["buy_lots"].cast(pa.int64())))
+    with pytest.raises(ContractBroken, match="column buy_lots of type int32 is not there"):
+        tape.Snapshots(folder / "a")
+    lots = pa.array([None, *whole["buy_lots"].to_pylist()[1:]], pa.int32())
+    _rewrite(folder, whole.set_column(at, "buy_lots", lots))
+    with pytest.raises(ContractBroken, match="column buy_lots has missing values"):
+        tape.read_columns([TapeSource("a", 0, 100, "")], folder.joinpath, ["ts", "buy_lots"])
