@@ -1,0 +1,212 @@
+"""What must hold of every snapshot row, in one compiled pass: a rule is a sentence in RULES and a comparison below."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from foxhunt_assets.contracts.tables import ABSENT_PX, LEVELS, NO_SEGMENT
+from foxhunt_assets.market.compiled import cached
+
+_PRICE_LIMIT = 2**30  # ticks: far beyond any contract, far below where sums of two would wrap
+_KNOWN_ACTION = np.isin(np.arange(256), np.frombuffer(b"ACMTFN", np.uint8))
+
+# {grid} is the distance of the rows in ns. The first rule that a batch breaks is the one named.
+RULES = (
+    "ts does not rise",
+    "ts is no multiple of {grid} ns",
+    "received after its ts",
+    "source_row falls",
+    "buy_lots is negative",
+    "sell_lots is negative",
+    "n_trades is negative",
+    "n_events is negative",
+    "trades without an event",
+    "lots without a trade",
+    "unknown action",
+    "another segment than the table says",
+    "another instrument than its segment's",
+    "not {grid} ns after the row before",
+    *(
+        text.format(side=side)
+        for side in ("bid", "ask")
+        for text in (
+            "{side} size or count is negative",
+            "absent {side} level with size or count",
+            "absent {side} level before one that is there",
+            "{side} prices are not best first",
+            "{side} price beyond 2^30 ticks",
+        )
+    ),
+    "low_bid_px above the best bid",
+    "high_ask_px below the best ask",
+)
+(
+    _RISE, _MULTIPLE, _RECEIVED, _SOURCE_ROW, _BUY, _SELL, _TRADES, _EVENTS, _NO_EVENT, _NO_TRADE, _ACTION,
+    _SEGMENT, _INSTRUMENT, _DISTANCE, _BID, _, _, _, _, _ASK, _, _, _, _, _LOW, _HIGH,
+) = (np.int64(n) for n in range(len(RULES)))  # fmt: skip
+_NEGATIVE, _GHOST, _HOLE, _ORDER, _FAR = range(5)  # from _BID and _ASK on
+FIRST, COUNT = range(2)  # columns of `found`
+
+
+class Rows(NamedTuple):
+    """The columns of a batch that rules look at: [n], or [n, LEVELS] of a level column."""
+
+    ts: np.ndarray
+    ts_recv: np.ndarray
+    source_row: np.ndarray
+    instrument_id: np.ndarray
+    segment: np.ndarray
+    buy_lots: np.ndarray
+    sell_lots: np.ndarray
+    n_trades: np.ndarray
+    n_events: np.ndarray
+    action: np.ndarray
+    low_bid_px: np.ndarray
+    high_ask_px: np.ndarray
+    bid_px: np.ndarray
+    bid_sz: np.ndarray
+    bid_ct: np.ndarray
+    ask_px: np.ndarray
+    ask_sz: np.ndarray
+    ask_ct: np.ndarray
+
+
+class Table(NamedTuple):
+    """Row ranges [start, end) and instruments of the segments, int64 [m] each, in order and apart."""
+
+    start: np.ndarray
+    end: np.ndarray
+    instrument_id: np.ndarray
+
+
+class Before(NamedTuple):
+    """The row before a batch."""
+
+    ts: int
+    source_row: int
+    instrument_id: int
+    segment: int
+
+
+class RowRules:
+    """The rules over the batches of one file, in their order.
+
+    grid: ns between rows, 0 on the event clock. by_series: a new instrument may begin a new series, whose times start
+    again.
+    """
+
+    def __init__(self, grid: int, by_series: bool, table: Table):
+        self.grid, self.by_series, self.table = grid, by_series, table
+        self._first = 0
+        self._before: Before | None = None
+
+    def first_broken(self, c: Rows) -> str:
+        """The first rule that the next batch breaks, with row and number of such rows; empty if it keeps them all."""
+        n = len(c.ts)
+        if n == 0:
+            return ""
+        before = self._before or Before(*(int(getattr(c, name)[0]) - 1 for name in Before._fields))
+        found = np.zeros((len(RULES), 2), np.int64)
+        _look(c, self.table, before, self._first, self.grid, self.by_series, found)
+        self._before = Before(*(int(getattr(c, name)[-1]) for name in Before._fields))
+        self._first += n
+        if not found[:, COUNT].any():
+            return ""
+        rule = int(np.flatnonzero(found[:, COUNT])[0])
+        at, count = found[rule]
+        return f"row {self._first - n + at}: {RULES[rule].format(grid=self.grid)} ({count} such rows of a batch)"
+
+
+@njit
+def _note(found, rule, row):
+    if found[rule, COUNT] == 0:
+        found[rule, FIRST] = row
+    found[rule, COUNT] += 1
+
+
+@cached()
+def _look(c, table, before, first, grid, by_series, found):
+    """Look at a batch whose first row is row `first` of its file.
+
+    found: int64 [len(RULES), 2], zeros; gets the first row of the batch that breaks each rule, and how many do.
+    """
+    ts, source_row, instrument_id, segment = before
+    place = np.searchsorted(table.end, first, side="right")
+    for i in range(len(c.ts)):
+        while place < len(table.end) and first + i >= table.end[place]:
+            place += 1
+        inside = place < len(table.end) and first + i >= table.start[place]
+        step = c.ts[i] - ts
+        goes_on = not by_series or np.int64(c.instrument_id[i]) == instrument_id
+        if goes_on and (step < 0 or (step == 0 and grid > 0)):
+            _note(found, _RISE, i)
+        if grid > 0 and c.ts[i] % grid != 0:
+            _note(found, _MULTIPLE, i)
+        if goes_on and c.source_row[i] < source_row:
+            _note(found, _SOURCE_ROW, i)
+        if c.segment[i] != (place if inside else NO_SEGMENT):
+            _note(found, _SEGMENT, i)
+        if inside and c.instrument_id[i] != table.instrument_id[place]:
+            _note(found, _INSTRUMENT, i)
+        if inside and grid > 0 and c.segment[i] == segment and step != grid:
+            _note(found, _DISTANCE, i)
+        _check_row(c, i, found)
+        _check_side(c.bid_px, c.bid_sz, c.bid_ct, i, True, _BID, found)
+        _check_side(c.ask_px, c.ask_sz, c.ask_ct, i, False, _ASK, found)
+        ts, source_row, instrument_id, segment = c.ts[i], c.source_row[i], np.int64(c.instrument_id[i]), c.segment[i]
+
+
+@njit
+def _check_row(c, i, found):
+    """Rules that one row keeps or breaks by itself, but for the levels."""
+    if c.ts_recv[i] > c.ts[i]:
+        _note(found, _RECEIVED, i)
+    if c.buy_lots[i] < 0:
+        _note(found, _BUY, i)
+    if c.sell_lots[i] < 0:
+        _note(found, _SELL, i)
+    if c.n_trades[i] < 0:
+        _note(found, _TRADES, i)
+    if c.n_events[i] < 0:
+        _note(found, _EVENTS, i)
+    if c.n_trades[i] > 0 and c.n_events[i] == 0:
+        _note(found, _NO_EVENT, i)
+    if np.int64(c.buy_lots[i]) + c.sell_lots[i] > 0 and c.n_trades[i] == 0:
+        _note(found, _NO_TRADE, i)
+    if not _KNOWN_ACTION[c.action[i]]:
+        _note(found, _ACTION, i)
+    bid, ask, low, high = c.bid_px[i, 0], c.ask_px[i, 0], c.low_bid_px[i], c.high_ask_px[i]
+    if bid != ABSENT_PX and (low > bid or low == ABSENT_PX):
+        _note(found, _LOW, i)
+    if ask != ABSENT_PX and (high < ask or high == ABSENT_PX):
+        _note(found, _HIGH, i)
+
+
+@njit
+def _check_side(px, sz, ct, i, falling, rules, found):
+    """The levels of one side. falling: the best price is the highest."""
+    negative = ghost = hole = order = far = np.int32(0)
+    for k in range(LEVELS):  # without branches: ten levels are two vector operations
+        there = px[i, k] != ABSENT_PX
+        lots = sz[i, k] | ct[i, k]  # negative if one of the two is, 0 if both are
+        negative |= lots < 0
+        ghost |= (not there) & (lots != 0)
+        far |= there & ((px[i, k] >= _PRICE_LIMIT) | (px[i, k] <= -_PRICE_LIMIT))
+    for k in range(1, LEVELS):
+        there, there_before = px[i, k] != ABSENT_PX, px[i, k - 1] != ABSENT_PX
+        hole |= there & (not there_before)
+        better = px[i, k - 1] > px[i, k] if falling else px[i, k - 1] < px[i, k]
+        order |= there & there_before & (not better)
+    if negative:
+        _note(found, rules + _NEGATIVE, i)
+    if ghost:
+        _note(found, rules + _GHOST, i)
+    if hole:
+        _note(found, rules + _HOLE, i)
+    if order:
+        _note(found, rules + _ORDER, i)
+    if far:
+        _note(found, rules + _FAR, i)
