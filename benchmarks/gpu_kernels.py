@@ -116,29 +116,38 @@ def rows() -> list[Row]:
 
 
 def _scan_rows(r: int) -> list[Row]:
-    a, b, dh = torch.rand(r, 32, 128, device="cuda"), *torch.randn(2, r, 32, 128, device="cuda")
-    h, words, shape = scan.scan(a, b), 4 * a.numel(), f"{r} x 32 x 128"
+    pre, w, dy = torch.randn(r, 32, 256, device="cuda"), torch.randn(128, device="cuda"), torch.randn(r, 32, 128).cuda()
+    a, state, _ = scan.scan(pre, w)
+    words, shape = 4 * dy.numel(), f"{r} x 32 x 128"
     return [
-        Row(f"scan {shape}", scan_kernel.scan, scan.scan, (a, b), 3 * words, tolerance=1e-6, peer=_plain_scan),
-        Row(f"scan backward {shape}", scan_kernel.scan_backward, scan.scan_backward, (a, h, dh), 5 * words,
-            tolerance=1e-6, peer=_plain_scan_backward),
+        Row(f"scan {shape}", scan_kernel.scan, scan.scan, (pre, w), 5 * words, tolerance=1e-6, peer=_plain_scan),
+        Row(f"scan backward {shape}", scan_kernel.scan_backward, scan.scan_backward, (a, state, w, dy), 5 * words,
+            tolerance=1e-5, peer=_plain_scan_backward),
     ]  # fmt: skip
 
 
-def _plain_scan(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _plain_scan(pre: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The recurrence without preallocated outputs, which torch.compile refuses."""
-    states = [b[:, 0]]
+    p, b = pre.chunk(2, dim=-1)
+    a = torch.sigmoid(p)
+    drive = (1.0 - a) * b
+    states = [drive[:, 0]]
     for k in range(1, b.shape[1]):
-        states.append(b[:, k] + a[:, k] * states[-1])
-    return torch.stack(states, 1)
+        states.append(drive[:, k] + a[:, k] * states[-1])
+    s = torch.stack(states, 1)
+    return a, s, s * w
 
 
-def _plain_scan_backward(a: torch.Tensor, h: torch.Tensor, dh: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    g = [dh[:, -1]]
-    for k in range(h.shape[1] - 2, -1, -1):
-        g.append(dh[:, k] + a[:, k + 1] * g[-1])
-    db = torch.stack(g[::-1], 1)
-    return torch.cat([torch.zeros_like(h[:, :1]), db[:, 1:] * h[:, :-1]], 1), db
+def _plain_scan_backward(
+    a: torch.Tensor, s: torch.Tensor, w: torch.Tensor, dy: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    g = [w * dy[:, -1]]
+    for k in range(s.shape[1] - 2, -1, -1):
+        g.append(w * dy[:, k] + a[:, k + 1] * g[-1])
+    ds = torch.stack(g[::-1], 1)
+    before = torch.cat([torch.zeros_like(s[:, :1]), s[:, :-1]], 1)
+    d_pre = torch.cat([a * (before - s) * ds, (1.0 - a) * ds], 2)
+    return d_pre, d_pre.sum((0, 1)), (dy * s).sum((0, 1))
 
 
 def _learning_rows(r: int) -> list[Row]:

@@ -13,10 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from kernels.layernorm import op as layernorm
 from kernels.scan import op as scan
 
 LN_EPS = 1e-5
@@ -48,10 +51,8 @@ class Encoded:
 def encode(p: Params, x: torch.Tensor, account: torch.Tensor, carry: torch.Tensor, dt: torch.Tensor) -> Encoded:
     """x [R, K, F] normalised windows, account [R, 12], carry [R, H] (the last h), dt [R] in grid steps."""
     mask, gated = variable_selection(p, x)
-    l1, decay1, state1 = ssm_block(p, "mamba2_l1", gated)
-    ln_a, rstd_a = layer_norm(l1, p["ln_a_gain"], p["ln_a_bias"])
-    l2, decay2, state2 = ssm_block(p, "mamba2_l2", ln_a)
-    ln_b, rstd_b = layer_norm(l2, p["ln_b_gain"], p["ln_b_bias"])
+    ln_a, l1, decay1, state1, rstd_a = ssm_block(p, "mamba2_l1", "ln_a", gated)
+    ln_b, l2, decay2, state2, rstd_b = ssm_block(p, "mamba2_l2", "ln_b", ln_a)
     attn, context = attention_pool(p["attn_q"], ln_b)
     h, gate = cfc_cell(p, torch.cat([context, account], dim=1), carry, dt)
     return Encoded(
@@ -65,25 +66,59 @@ def variable_selection(p: Params, x: torch.Tensor) -> tuple[torch.Tensor, torch.
     return mask, mask * x * x.shape[-1]
 
 
-def ssm_block(p: Params, name: str, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(output, decay, state), each [R, K, H].
+def ssm_block(p: Params, name: str, norm: str, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """(normalised output, output l, decay, state, each [R, K, H]; 1 / standard deviation of l [R, K]).
 
     u = W_in x + b_in; a = sigmoid(W_a u + b_a); s_k = a_k s_{k-1} + (1 - a_k)(W_b u_k + b_b);
-    output = u + W_out (w_c s) + b_out.
+    l = u + W_out (w_c s) + b_out; the layer norm `norm` of l. Differentiable once, through the first alone.
     """
-    u = F.linear(x, p[f"{name}_w_in"], p[f"{name}_b_in"])
-    decay = torch.sigmoid(F.linear(u, p[f"{name}_w_a"], p[f"{name}_b_a"]))
-    drive = (1.0 - decay) * F.linear(u, p[f"{name}_w_b"], p[f"{name}_b_b"])
-    state = scan.selective_scan(decay, drive)
-    return u + F.linear(state * p[f"{name}_w_c"], p[f"{name}_w_out"], p[f"{name}_b_out"]), decay, state
+    block = (p[f"{name}_{part}"] for part in ("w_in", "b_in", "w_a", "w_b", "b_a", "b_b", "w_c", "w_out", "b_out"))
+    return _SsmBlock.apply(x, *block, p[f"{norm}_gain"], p[f"{norm}_bias"])
 
 
-def layer_norm(x: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(normalised over the last axis with biased variance, reciprocal standard deviation)."""
-    mean = x.mean(dim=-1, keepdim=True)
-    centred = x - mean
-    rstd = torch.rsqrt((centred * centred).mean(dim=-1, keepdim=True) + LN_EPS)
-    return centred * rstd * gain + bias, rstd[..., 0]
+class _SsmBlock(torch.autograd.Function):
+    """One function, so that the gradient of u is added up inside a product and each bias's inside a kernel."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, w_in: torch.Tensor, b_in: torch.Tensor, w_a: torch.Tensor, w_b: torch.Tensor,
+        b_a: torch.Tensor, b_b: torch.Tensor, w_c: torch.Tensor, w_out: torch.Tensor, b_out: torch.Tensor,
+        gain: torch.Tensor, bias: torch.Tensor,
+    ) -> tuple[torch.Tensor, ...]:  # fmt: skip
+        w_ab = _stacked(w_a, w_b)
+        u = F.linear(x, w_in, b_in)
+        decay, state, y = scan.scan(F.linear(u, w_ab, _stacked(b_a, b_b)), w_c)
+        residual = F.linear(y, w_out, b_out)
+        out, total, mean, rstd = layernorm.normalise(u.flatten(0, 1), residual.flatten(0, 1), gain, bias, LN_EPS)
+        ctx.save_for_backward(x, u, decay, state, y, total, mean, rstd, w_in, w_ab, w_c, w_out, gain)
+        kept = (total.view_as(u), decay, state, rstd.view(u.shape[:2]))
+        ctx.mark_non_differentiable(*kept)
+        ctx.set_materialize_grads(False)
+        return out.view_as(u), *kept
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: torch.Tensor, *_: None) -> tuple[torch.Tensor | None, ...]:
+        x, u, decay, state, y, total, mean, rstd, w_in, w_ab, w_c, w_out, gain = ctx.saved_tensors
+        x, u, y = (a.flatten(0, 1) for a in (x, u, y))
+        d_total, d_gain, d_bias, d_b_out = layernorm.normalise_backward(total, mean, rstd, gain, d_out.flatten(0, 1))
+        d_ab, d_b_ab, d_w_c = scan.scan_backward(decay, state, w_c, (d_total @ w_out).view_as(decay))
+        d_ab, d_w_out = d_ab.flatten(0, 1), d_total.t() @ y
+        d_b_in = torch.addmv(d_b_out, w_ab.t(), d_b_ab)  # the sum of d_u over the rows, without reading it
+        d_u = d_total.addmm_(d_ab, w_ab)
+        d_w_a, d_w_b = (d_ab.t() @ u).chunk(2)
+        d_x = (d_u @ w_in).view(*decay.shape[:2], -1)
+        d_b_a, d_b_b = d_b_ab.chunk(2)
+        return d_x, d_u.t() @ x, d_b_in, d_w_a, d_w_b, d_b_a, d_b_b, d_w_c, d_w_out, d_b_out, d_gain, d_bias
+
+
+def _stacked(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Both along the first axis: as they lie where one lies right behind the other (params.py), else copied."""
+    behind = second.storage_offset() == first.storage_offset() + first.numel()
+    same = first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+    if same and behind and first.is_contiguous() and second.is_contiguous():
+        return first.as_strided((first.shape[0] + second.shape[0], *first.shape[1:]), first.stride())
+    return torch.cat([first, second])
 
 
 def attention_pool(q: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

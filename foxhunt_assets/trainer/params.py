@@ -70,13 +70,14 @@ def param_table(config: TrainerConfig, n_features: int, n_actions: int, n_accoun
 
 
 def _block(name: str, n_in: int, h: int) -> tuple[Param, ...]:
-    """A diagonal selective state-space block; b_a of 2 starts its decay near 0.88."""
+    """A diagonal selective state-space block; b_a of 2 starts its decay near 0.88. What a and b have lies together:
+    the encoder takes both in one product."""
     return (
         Param(f"{name}_w_in", name, (h, n_in)),
         Param(f"{name}_b_in", name, (h,), "zeros"),
         Param(f"{name}_w_a", name, (h, h)),
-        Param(f"{name}_b_a", name, (h,), "constant", constant=2.0),
         Param(f"{name}_w_b", name, (h, h)),
+        Param(f"{name}_b_a", name, (h,), "constant", constant=2.0),
         Param(f"{name}_b_b", name, (h,), "zeros"),
         Param(f"{name}_w_c", name, (h,), "ones"),
         Param(f"{name}_w_out", name, (h, h)),

@@ -1,1 +1,1 @@
-"""Selective scan of the diagonal state-space block, with its backward (Gu & Dao 2023, Algorithm 2)."""
+"""Selective scan of the diagonal state-space block, gates and output weight included, with its backward."""

@@ -41,28 +41,50 @@ def test_variable_selection_is_the_gate_times_the_width():
     assert (out[0, 0] / 3).tolist() == pytest.approx([0.100233180, -0.330513152, 0.938040976], abs=1e-9)
 
 
-def test_layer_norm_equals_torch():
-    x = torch.randn(3, 5, 7, dtype=F64, generator=torch.Generator().manual_seed(1))
-    gain, bias = torch.rand(7, dtype=F64), torch.rand(7, dtype=F64)
-    out, rstd = encoder.layer_norm(x, gain, bias)
-    assert torch.allclose(out, torch.nn.functional.layer_norm(x, (7,), gain, bias, 1e-5), atol=1e-12)
-    assert torch.allclose(rstd, 1 / (x.var(-1, unbiased=False) + 1e-5).sqrt(), atol=1e-12)
-
-
 def test_ssm_block_equals_a_plain_loop():
     p = _parameters()
+    p["ln_b_gain"], p["ln_b_bias"] = torch.linspace(0.5, 2, 8, dtype=F64), torch.linspace(-1, 1, 8, dtype=F64)
     x = torch.randn(2, 6, 8, dtype=F64, generator=torch.Generator().manual_seed(2))
-    out, decay, _ = encoder.ssm_block(p, "mamba2_l2", x)
-    name, rows = "mamba2_l2", []
+    out, total, decay, state, rstd = encoder.ssm_block(p, "mamba2_l2", "ln_b", x)
+    name, rows, states = "mamba2_l2", [], []
     for r in range(2):
-        state = torch.zeros(8, dtype=F64)
+        s = torch.zeros(8, dtype=F64)
         for k in range(6):
             u = p[f"{name}_w_in"] @ x[r, k] + p[f"{name}_b_in"]
             a = 1 / (1 + torch.exp(-(p[f"{name}_w_a"] @ u + p[f"{name}_b_a"])))
-            state = a * state + (1 - a) * (p[f"{name}_w_b"] @ u + p[f"{name}_b_b"])
-            rows.append(u + p[f"{name}_w_out"] @ (state * p[f"{name}_w_c"]) + p[f"{name}_b_out"])
-    assert torch.allclose(out.view(-1, 8), torch.stack(rows), atol=1e-12)
+            s = a * s + (1 - a) * (p[f"{name}_w_b"] @ u + p[f"{name}_b_b"])
+            states.append(s)
+            rows.append(u + p[f"{name}_w_out"] @ (s * p[f"{name}_w_c"]) + p[f"{name}_b_out"])
+    assert torch.allclose(total.view(-1, 8), torch.stack(rows), atol=1e-12)
+    assert torch.allclose(state.view(-1, 8), torch.stack(states), atol=1e-12)
+    normal = torch.nn.functional.layer_norm(torch.stack(rows), (8,), p["ln_b_gain"], p["ln_b_bias"], 1e-5)
+    assert torch.allclose(out.view(-1, 8), normal, atol=1e-12)
+    assert torch.allclose(rstd, 1 / (total.var(-1, unbiased=False) + 1e-5).sqrt(), atol=1e-12)
     assert float(decay.mean()) == pytest.approx(1 / (1 + math.exp(-2)), abs=0.1)
+
+
+def test_ssm_block_gradient_equals_differences():
+    g = torch.Generator().manual_seed(4)
+    p = {k: (v + 0.3 * torch.randn(v.shape, generator=g, dtype=F64)) for k, v in _parameters().items()}
+    names = [k for k in p if k.startswith(("mamba2_l2", "ln_b"))]
+    x = torch.randn(2, 3, 8, dtype=F64, generator=g)
+
+    def block(x, *values):
+        return encoder.ssm_block(dict(zip(names, values)), "mamba2_l2", "ln_b", x)[0]
+
+    leaves = [x.requires_grad_(), *(p[k].requires_grad_() for k in names)]
+    assert torch.autograd.gradcheck(block, leaves, check_undefined_grad=False)
+
+
+def test_parameters_that_lie_together_are_taken_as_one_without_a_copy():
+    layout = Layout(param_table(tiny_config(), 45, 11, 12))
+    p = layout.leaves(torch.arange(float(layout.size)))
+    for part in ("w", "b"):
+        a, b = p[f"mamba2_l1_{part}_a"].detach(), p[f"mamba2_l1_{part}_b"].detach()
+        both = encoder._stacked(a, b)
+        assert torch.equal(both, torch.cat([a, b])) and both.data_ptr() == a.data_ptr()
+        apart = encoder._stacked(b, a)
+        assert torch.equal(apart, torch.cat([b, a])) and apart.data_ptr() not in (a.data_ptr(), b.data_ptr())
 
 
 def test_gradient_equals_central_differences():

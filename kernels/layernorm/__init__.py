@@ -1,0 +1,1 @@
+"""Layer normalisation of a sum, with its backward."""

@@ -1,0 +1,104 @@
+// Layer normalisation of t = x + z over the channels of a row, and its backward. A warp takes a row, lane l the
+// channels l, l + 32, ...; the lanes' partial sums meet in shared memory, added in one order by every lane.
+
+#define LANES 32
+#define ROWS 8    // of a block of the forward
+#define DEPTH 16  // rows a block of the backward has in hand at once
+#define WIDE 8    // channels of a lane in the backward: a row has at most 256
+
+// Sum of 32 words in one order, the same for every lane.
+__device__ float total_of(const float* words)
+{
+    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (int j = 0; j < LANES; j += 4)
+        for (int q = 0; q < 4; ++q) sum[q] += words[j + q];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+extern "C" __global__ void layernorm_forward(const float* __restrict__ x, const float* __restrict__ z,
+                                             const float* __restrict__ gain, const float* __restrict__ bias, float eps,
+                                             long long rows, long long channels, float* __restrict__ out,
+                                             float* __restrict__ total, float* __restrict__ means,
+                                             float* __restrict__ rstds)
+{
+    __shared__ float sums[ROWS][LANES], squares[ROWS][LANES];
+    int lane = threadIdx.x, slot = threadIdx.y, n = (int)channels;
+    long long row = (long long)blockIdx.x * ROWS + slot;
+    if (row >= rows) n = 0;
+    x += row * channels, z += row * channels, out += row * channels, total += row * channels;
+    float sum = 0.0f, square = 0.0f;
+    for (int c = lane; c < n; c += LANES) sum += x[c] + z[c];
+    sums[slot][lane] = sum;
+    __syncthreads();
+    float mean = total_of(sums[slot]) / (float)channels;
+    for (int c = lane; c < n; c += LANES) {
+        float centred = x[c] + z[c] - mean;
+        square += centred * centred;
+    }
+    squares[slot][lane] = square;
+    __syncthreads();
+    float rstd = 1.0f / sqrtf(total_of(squares[slot]) / (float)channels + eps);
+    for (int c = lane; c < n; c += LANES) {
+        float t = x[c] + z[c];
+        total[c] = t, out[c] = (t - mean) * rstd * gain[c] + bias[c];
+    }
+    if (n > 0 && lane == 0) means[row] = mean, rstds[row] = rstd;
+}
+
+// With v = (t - mean) rstd and e = gain dy: dt = rstd (e - mean(e) - v mean(e v)). Block x takes part_rows rows; its
+// sums of v dy, dy and dt are row x of parts [blocks, 3 channels].
+extern "C" __global__ void layernorm_backward(const float* __restrict__ total, const float* __restrict__ means,
+                                              const float* __restrict__ rstds, const float* __restrict__ gain,
+                                              const float* __restrict__ dy, long long rows, long long channels,
+                                              long long part_rows, float* __restrict__ dtotal,
+                                              float* __restrict__ parts)
+{
+    __shared__ float sums[2][2][DEPTH][LANES];  // of two rounds in turn, so that a round has one barrier
+    int lane = threadIdx.x, slot = threadIdx.y, turn = 0;
+    float weight[WIDE], gains[WIDE], biases[WIDE], shifts[WIDE];
+#pragma unroll
+    for (int j = 0; j < WIDE; ++j) {
+        int c = lane + j * LANES;
+        weight[j] = c < channels ? gain[c] : 0.0f;
+        gains[j] = biases[j] = shifts[j] = 0.0f;
+    }
+    for (long long from = 0; from < part_rows; from += DEPTH, turn ^= 1) {
+        long long row = blockIdx.x * part_rows + from + slot;
+        int n = row < rows ? (int)channels : 0;
+        float mean = n > 0 ? means[row] : 0.0f, rstd = n > 0 ? rstds[row] : 0.0f, v[WIDE], d[WIDE];
+        float first = 0.0f, second = 0.0f;
+#pragma unroll
+        for (int j = 0; j < WIDE; ++j) {
+            int c = lane + j * LANES;
+            if (c >= n) continue;
+            v[j] = (total[row * channels + c] - mean) * rstd, d[j] = dy[row * channels + c];
+            first += weight[j] * d[j], second += weight[j] * d[j] * v[j];
+        }
+        sums[turn][0][slot][lane] = first, sums[turn][1][slot][lane] = second;
+        __syncthreads();
+        first = total_of(sums[turn][0][slot]) / (float)channels;
+        second = total_of(sums[turn][1][slot]) / (float)channels;
+#pragma unroll
+        for (int j = 0; j < WIDE; ++j) {
+            int c = lane + j * LANES;
+            if (c >= n) continue;
+            float dt = rstd * (weight[j] * d[j] - first - v[j] * second);
+            dtotal[row * channels + c] = dt;
+            gains[j] += v[j] * d[j], biases[j] += d[j], shifts[j] += dt;
+        }
+    }
+    float* columns = &sums[0][0][0][0];  // [DEPTH][LANES], of one of the three sums and 32 channels at a time
+    for (int q = 0; q < 3; ++q)
+#pragma unroll
+        for (int j = 0; j < WIDE; ++j) {
+            if (j * LANES >= channels) break;
+            __syncthreads();
+            columns[slot * LANES + lane] = q == 0 ? gains[j] : q == 1 ? biases[j] : shifts[j];
+            __syncthreads();
+            float sum = 0.0f;
+            for (int s = 0; s < DEPTH; ++s) sum += columns[s * LANES + lane];
+            if (slot == 0 && lane + j * LANES < channels)
+                parts[(blockIdx.x * 3 + q) * channels + lane + j * LANES] = sum;
+        }
+}
