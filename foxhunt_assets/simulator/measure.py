@@ -114,11 +114,22 @@ class Counters:
 
     def leaves(self, phase: Literal["train", "eval"]) -> dict[str, int | float | bool]:
         """The last step's leaves, LEAVES in order. Waits for the device."""
-        totals = dict(zip(TOTALS, self.buffers["diag_sim_totals"].tolist()))
-        ints = dict(zip(ROW_INTS, self.buffers["diag_sim_ints"].tolist()))
-        floats = dict(zip(ROW_FLOATS, self.buffers["diag_sim_floats"].tolist()))
-        squares = self.buffers["diag_sim_pnl_squares"].item()
-        return leaves(self.env, self.accounts, self.tick_cents, phase, ints, floats, totals, squares)
+        read = {name: self.buffers[f"diag_sim_{name}"].tolist() for name in ("ints", "floats", "totals", "pnl_squares")}
+        return self.finish(phase, **read)
+
+    def finish(
+        self,
+        phase: Literal["train", "eval"],
+        ints: list[int],
+        floats: list[float],
+        totals: list[int],
+        pnl_squares: list[float],
+    ) -> dict[str, int | float | bool]:
+        """Leaves of a step from its four buffers as they were read back: no device is asked."""
+        return leaves(
+            self.env, self.accounts, self.tick_cents, phase, dict(zip(ROW_INTS, ints)), dict(zip(ROW_FLOATS, floats)),
+            dict(zip(TOTALS, totals)), pnl_squares[0],
+        )  # fmt: skip
 
     def _add_up(self, row: Row, out: StepOutcome) -> Row:
         old = dict(zip(TOTALS, self.buffers["diag_sim_totals"].unbind()))

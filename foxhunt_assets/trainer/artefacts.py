@@ -21,15 +21,15 @@ from foxhunt_assets.contracts.instruments import contract
 from foxhunt_assets.contracts.rules.base import Columns, PhaseName
 from foxhunt_assets.contracts.sidecar import read_diag, to_parquet
 from foxhunt_assets.contracts.summaries import check_eval_summary, check_train_summary
-from foxhunt_assets.contracts.tables import EQUITY, TIMING, arrow_schema
+from foxhunt_assets.contracts.tables import TIMING, arrow_schema
 from foxhunt_assets.errors import ContractBroken
 from foxhunt_assets.evaluation.summary import RunFacts, eval_summary
-from foxhunt_assets.simulator.simulator import StepOutcome
 from foxhunt_assets.simulator.trades import TradeLog
 from foxhunt_assets.trainer import checkpoint
 from foxhunt_assets.trainer.checkpoint import Resume
-from foxhunt_assets.trainer.diag import DiagWriter, Row
-from foxhunt_assets.trainer.program import Scalars
+from foxhunt_assets.trainer.diag import DiagWriter
+from foxhunt_assets.trainer.equity import EquityLog
+from foxhunt_assets.trainer.numbers import Row
 from foxhunt_assets.trainer.rule_config import rule_config
 from foxhunt_assets.trainer.run_spec import RunSpec
 from foxhunt_assets.trainer.world import World
@@ -38,32 +38,6 @@ TRAIN_DIAG, EVAL_DIAG = "diag.jsonl", "eval_diag.jsonl"
 CONFIG, TRADES, EQUITY_FILE, TIMING_FILE = "config.json", "trades.parquet", "equity.parquet", "timing.parquet"
 TRAIN_SUMMARY, EVAL_SUMMARY = "train_summary.json", "eval_summary.json"
 _LOSSES = ("q", "pi", "v", "frd")
-
-
-class EquityLog:
-    """One row an account and evaluation step: where it stands, what it did, what it is worth."""
-
-    def __init__(self, world: World) -> None:
-        self.w = world
-        self.rows: list[torch.Tensor] = []
-
-    def add(self, outcome: StepOutcome, s: Scalars) -> None:
-        at = outcome.next_row
-        action = torch.full_like(outcome.executed, -1) if s.drain else outcome.executed
-        columns = (
-            torch.full_like(at, s.step), torch.arange(at.numel(), device=at.device), self.w.tape.market.ts[at],
-            self.w.tape.segment[at].long(), action, outcome.phase_equity_cents,
-        )  # fmt: skip
-        self.rows.append(torch.stack(columns, dim=1).cpu())
-
-    def table(self) -> pa.Table:
-        step, account, ts, segment, action, cents = torch.cat(self.rows).T.contiguous().numpy()
-        dates = np.array(self.w.tape.trade_dates, dtype=object)[segment]
-        columns = {
-            "step": step, "account": account.astype(np.int32), "ts": ts, "segment": segment.astype(np.int32),
-            "trade_date": dates, "action": action.astype(np.int8), "equity_cents": cents,
-        }  # fmt: skip
-        return pa.table({c.name: pa.array(columns[c.name]) for c in EQUITY}, schema=arrow_schema(EQUITY))
 
 
 def commit_training(spec: RunSpec, world: World, resume: Resume, trades: TradeLog, row: Row) -> dict[str, Any]:

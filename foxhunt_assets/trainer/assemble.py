@@ -12,9 +12,11 @@ from foxhunt_assets.errors import BadInput
 from foxhunt_assets.market import folds
 from foxhunt_assets.simulator import measure as simulator_measure
 from foxhunt_assets.trainer import collect, learn, measure, measure_learning
+from foxhunt_assets.trainer.capture import Runner
 from foxhunt_assets.trainer.collect import Collector
-from foxhunt_assets.trainer.diag import DiagBuilder, Row
+from foxhunt_assets.trainer.diag import DiagBuilder
 from foxhunt_assets.trainer.learn import Learner
+from foxhunt_assets.trainer.numbers import Row
 from foxhunt_assets.trainer.program import Program
 from foxhunt_assets.trainer.run_spec import RunSpec
 from foxhunt_assets.trainer.tape import load_tape
@@ -23,10 +25,11 @@ from foxhunt_assets.trainer.world import World
 
 @dataclass
 class Assembly:
-    """A run ready to step: the program's lists are collect, learn (training only), measure and advance."""
+    """A run ready to step: the program's lists are collect, shuffle and learn (training only), measure, advance."""
 
     world: World
     program: Program
+    runner: Runner
     diag: DiagBuilder
     collector: Collector
 
@@ -48,7 +51,9 @@ def assemble(spec: RunSpec, held: Row | None = None) -> Assembly:
     program.add("collect", collector.stages())
     program.add("advance", collector.advance_stages())
     if not world.evaluating:
-        program.add("learn", Learner(world).stages())
+        learner = Learner(world)
+        program.add("shuffle", learner.epoch_stages())
+        program.add("learn", learner.stages())
     counters = simulator_measure.Counters(c.env, c.model.accounts, tape.market.tick_cents, b)
     counters.reset()
     world.initialise()
@@ -58,7 +63,7 @@ def assemble(spec: RunSpec, held: Row | None = None) -> Assembly:
         u.div_(u.norm())
     diag = DiagBuilder(world, collector, counters, held)
     program.add("measure", diag.stages())
-    return Assembly(world, program, diag, collector)
+    return Assembly(world, program, Runner(program, captured=device == "cuda"), diag, collector)
 
 
 def _same_fold(spec: RunSpec, found: str) -> None:

@@ -12,7 +12,7 @@ from foxhunt_assets.contracts.instruments import contract
 from foxhunt_assets.simulator.actions import HOLD, LONG_ENTRIES, N_ACTIONS, SHORT_ENTRIES
 from foxhunt_assets.simulator.state import specs as account_specs
 from foxhunt_assets.trainer import encoder, heads, replay, reward, rollout
-from foxhunt_assets.trainer.program import Scalars, Stage
+from foxhunt_assets.trainer.program import Flags, Stage
 from foxhunt_assets.trainer.world import N_ACCOUNT, World
 from kernels.philox import op as philox
 
@@ -59,6 +59,7 @@ class Collector:
         span = world.config.labels.range_sigma
         centred = torch.arange(atoms, device=world.device, dtype=torch.float64) - (atoms - 1) / 2
         self.frd_sigmas = centred * (2 * span / (atoms - 1))  # sigma value of each FRD atom
+        self.entries = torch.tensor((*SHORT_ENTRIES, *LONG_ENTRIES), device=world.device)
 
     def stages(self) -> list[Stage]:
         cleared = () if self.w.evaluating else ("stats_optim",)
@@ -70,10 +71,12 @@ class Collector:
                 ("q_logits", "q_values", "pi_logits", "v_t", "frd_logits", "pi", "entry_signs"),
             ),
             Stage(
-                "act", self.act, ("pi", "pi_logits", "legal"), ("action", "log_pi", "action_draw"), (), ("action",)
+                "act", self.act, ("pi", "pi_logits", "legal", "clock"), ("action", "log_pi", "action_draw"),
+                purposes=("action",),
             ),
             Stage(
-                "simulate", self.simulate, ("action", "entry_signs"), ("acct_obs_next", "legal_next"), self.account
+                "simulate", self.simulate, ("action", "entry_signs", "clock"), ("acct_obs_next", "legal_next"),
+                self.account,
             ),
             Stage(
                 "reward", self.reward, ("v_t",), ("reward_raw", "reward_scaled", "reward"),
@@ -83,9 +86,9 @@ class Collector:
         if not self.w.evaluating:
             seen = ("action", "acct_obs", "acct_obs_next", "carry", "h_t", "legal", "legal_next")
             stages += [
-                Stage("replay", self.replay, (*seen, "reward_raw"), (), replay.WRITES),
+                Stage("replay", self.replay, (*seen, "reward_raw", "clock"), (), replay.WRITES),
                 Stage(
-                    "rollout", self.rollout, (*seen, "log_pi", "reward", "v_t", "weights"), ("v_next",),
+                    "rollout", self.rollout, (*seen, "log_pi", "reward", "v_t", "weights", "clock"), ("v_next",),
                     (*rollout.WRITES, *rollout.RESULTS, "rollout_t", "rollout_windows"),
                 ),
             ]  # fmt: skip
@@ -93,11 +96,11 @@ class Collector:
 
     def advance_stages(self) -> list[Stage]:
         """What ends a row once it was measured: ended accounts start their next episode."""
-        return [Stage("advance", self.advance, (), (), self.account, purposes=("episode_start",))]
+        return [Stage("advance", self.advance, (), (), (*self.account, "clock"), purposes=("episode_start",))]
 
     # --- stages, in order ------------------------------------------------------------------------
 
-    def gather(self, _: Scalars) -> None:
+    def gather(self, _: Flags) -> None:
         """Windows, account state, legal actions and the carry (0 where an episode starts) at the anchors."""
         w, b = self.w, self.w.buffers
         if not w.evaluating:
@@ -109,14 +112,14 @@ class Collector:
         b["carry"].copy_(b["h_t"] * (~b["acct_episode_start"])[:, None])
 
     @torch.no_grad()
-    def encode(self, _: Scalars) -> None:
+    def encode(self, _: Flags) -> None:
         w, b = self.w, self.w.buffers
         p = w.layout.views(b["weights"])
         self.encoded = encoder.encode(p, b["x"], b["acct_obs"], b["carry"], w.tape.dt[self.anchor])
         b["h_t"].copy_(self.encoded.h)
 
     @torch.no_grad()
-    def heads(self, _: Scalars) -> None:
+    def heads(self, _: Flags) -> None:
         w, b = self.w, self.w.buffers
         p, h = w.layout.views(b["weights"]), b["h_t"]
         b["q_logits"].copy_(heads.q_logits(p, h, N_ACTIONS))
@@ -128,12 +131,12 @@ class Collector:
         expected = (torch.softmax(b["frd_logits"].double(), -1) * self.frd_sigmas).sum(-1)
         b["entry_signs"].copy_(expected.sign())
 
-    def act(self, s: Scalars) -> None:
+    def act(self, flags: Flags) -> None:
         """Sample from the floored policy by inverse CDF; greedy over the legal actions in evaluation."""
         w, b = self.w, self.w.buffers
         rows = torch.arange(w.config.model.accounts, device=w.device)
-        b["action_draw"].copy_(philox.words(w.seed, "action", s.step, rows, 1)[:, 0])
-        if s.drain:
+        b["action_draw"].copy_(philox.words(w.seed, "action", w.clock.step, rows, 1)[:, 0])
+        if flags.drain:
             b["action"].fill_(HOLD)
         elif w.evaluating:
             b["action"].copy_(b["pi"].argmax(dim=1))
@@ -141,14 +144,14 @@ class Collector:
             b["action"].copy_(inverse_cdf(b["pi"], philox.uniform(b["action_draw"])))
         b["log_pi"].copy_(torch.log(b["pi"].gather(1, b["action"][:, None])[:, 0].clamp_min(1e-38)))
 
-    def simulate(self, s: Scalars) -> None:
+    def simulate(self, flags: Flags) -> None:
         w, b = self.w, self.w.buffers
-        phase_end = s.last if not w.evaluating else s.drain
-        self.outcome = w.simulator.step(b["action"], s.step, b["entry_signs"], phase_end, s.drain)
+        phase_end = flags.last if not w.evaluating else flags.drain
+        self.outcome = w.simulator.step(b["action"], w.clock.step, b["entry_signs"], phase_end, flags.drain)
         b["acct_obs_next"].copy_(w.simulator.observe())
         b["legal_next"].copy_(w.simulator.legal_mask())
 
-    def reward(self, s: Scalars) -> None:
+    def reward(self, flags: Flags) -> None:
         """Rewards of the step, and the TD error of the step before (its bootstrap is this row's V)."""
         w, b, o = self.w, self.w.buffers, self.outcome
         reward.apply(b, o.core_cents, o.fee_cents, self.point_lot_cents, learn=not w.evaluating)
@@ -160,31 +163,30 @@ class Collector:
         b["prev_reward"].copy_(b["reward"])
         b["prev_terminated"].copy_(o.terminated)
         b["prev_truncated"].copy_(o.truncated)
-        b["prev_valid"].fill_(not s.last)
+        b["prev_valid"].fill_(not flags.last)
 
-    def replay(self, s: Scalars) -> None:
+    def replay(self, _: Flags) -> None:
         """Store the transition, its reward raw."""
-        b, o = self.w.buffers, self.outcome
-        self.w.replay.insert(
+        w, b, o = self.w, self.w.buffers, self.outcome
+        w.replay.insert(
             {
                 "anchor": self.anchor, "action": b["action"], "reward_raw": b["reward_raw"],
                 "trade_closed": o.trade_closed, "terminated": o.terminated, "acct": b["acct_obs"],
                 "acct_next": b["acct_obs_next"], "carry": b["carry"], "carry_next": b["h_t"],
-                "legal_next": b["legal_next"], "step": torch.full_like(self.anchor, s.step),
+                "legal_next": b["legal_next"], "step": w.clock.step.expand_as(self.anchor),
             }
         )  # fmt: skip
 
-    def rollout(self, s: Scalars) -> None:
-        """Store the row; V of the arrival state is computed where it bootstraps: window end, truncation, phase end."""
+    def rollout(self, flags: Flags) -> None:
+        """Store the row with V of the state it arrived in, where a window end, truncation or phase end bootstraps.
+
+        Where an episode goes on, V of the next row replaces it: the same state, seen with the next step's batch.
+        """
         w, b, o = self.w, self.w.buffers, self.outcome
-        t = s.step % w.config.learning.rollout_steps
-        if t == w.config.learning.rollout_steps - 1 or bool(o.truncated.any()):
-            b["v_next"].copy_(self._value_next())
-        if t > 0:  # the row before arrived where this row stands, unless its episode ended there
-            arrived = b["rollout_next_value"][t - 1]
-            ended = b["rollout_terminated"][t - 1] | b["rollout_truncated"][t - 1]
-            arrived.copy_(torch.where(ended, arrived, b["v_t"]))
-        entries = torch.isin(b["action"], torch.tensor((*SHORT_ENTRIES, *LONG_ENTRIES), device=w.device))
+        t = w.clock.step % w.config.learning.rollout_steps
+        b["v_next"].copy_(self._value_next())
+        w.rollout.arrive(t, b["v_t"])
+        entries = (b["action"][:, None] == self.entries).any(1)
         w.rollout.insert(
             t,
             {
@@ -195,13 +197,14 @@ class Collector:
             },
         )  # fmt: skip
         b["rollout_t"].fill_(t)
-        if t == w.config.learning.rollout_steps - 1:
+        if flags.closes:
             w.rollout.finish()
             b["rollout_windows"].add_(1)
 
-    def advance(self, s: Scalars) -> None:
-        if not s.last:
-            self.w.simulator.advance(s.step)
+    def advance(self, flags: Flags) -> None:
+        if not flags.last:
+            self.w.simulator.advance(self.w.clock.step)
+        self.w.clock.row_done()
 
     @torch.no_grad()
     def _value_next(self) -> torch.Tensor:

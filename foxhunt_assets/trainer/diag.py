@@ -1,6 +1,6 @@
 """One row of diagnostics a step: every live leaf measured, converted once, checked against the contract, written.
 
-Leaves arrive as 0-dim tensors; they leave the device in one packed float64 and one packed int64 tensor. A leaf that
+The measure stage packs a row on the device; whoever reads it back finishes it here, a step late on a GPU. A leaf that
 is not in the contract, is missing, is not finite or breaks its bound stops the run and is named.
 """
 
@@ -20,11 +20,10 @@ from foxhunt_assets.errors import ContractBroken
 from foxhunt_assets.simulator.measure import Counters
 from foxhunt_assets.trainer import measure, measure_learning
 from foxhunt_assets.trainer.collect import Collector
-from foxhunt_assets.trainer.measure import Values
-from foxhunt_assets.trainer.program import Scalars, Stage
+from foxhunt_assets.trainer.equity import equity_columns
+from foxhunt_assets.trainer.numbers import Group, Numbers, Packing, Read, Row
+from foxhunt_assets.trainer.program import Flags, Stage
 from foxhunt_assets.trainer.world import World
-
-Row = dict[str, int | float | bool]
 
 # Leaves that stand for float32 slots are written as the shortest decimal that round-trips float32.
 _SLOT_BACKED = (
@@ -34,15 +33,20 @@ _SLOT_BACKED = (
 
 
 class DiagBuilder:
-    """Measures a row of either phase. held: the last training row, whose held leaves an evaluation repeats."""
+    """Measures rows of either phase. held: the last training row, whose held leaves an evaluation repeats.
+
+    outgoing: what leaves the device each row, tensors of fixed places: the packed numbers, the rows of closed trades
+    [B, M, fields] with their mask, and in evaluation the columns of the equity log.
+    """
 
     def __init__(self, world: World, collector: Collector, counters: Counters, held: Row | None = None) -> None:
         self.w, self.c, self.counters = world, collector, counters
-        self.fold_index = int(world.tape.spec.fold.rsplit("_", 1)[1])
         self.held = held or {}
-        self.row: Row = {}  # the last one measured
         self.rules = {leaf.path: leaf.phase_rule for leaf in live_leaves()}
         self.order = [leaf.path for leaf in live_leaves()]
+        self.flags = Flags()
+        self.packing = Packing(self._groups())
+        self.outgoing: tuple[torch.Tensor, ...] = ()
 
     def stages(self) -> list[Stage]:
         """Measuring is a stage too: its running state is what it alone writes, from what every other stage left."""
@@ -52,29 +56,65 @@ class DiagBuilder:
         rest = tuple(name for name in b if name not in diag)
         return [Stage("diag", self._measure, (*stats, *rest), (), tuple(n for n in diag if n not in stats))]
 
-    def _measure(self, s: Scalars) -> None:
-        self.row = self._row(s)
+    def _measure(self, flags: Flags) -> None:
+        self.flags = flags
+        self.packing.measure()
+        o = self.c.outcome
+        now = (o.trades, o.trade_mask, *([equity_columns(self.w, o, flags)] if self.w.evaluating else []))
+        if not self.outgoing:
+            assert self.packing.arrays is not None
+            self.outgoing = (*self.packing.arrays, *(torch.empty_like(x) for x in now))
+        for fixed, x in zip(self.outgoing[2:], now):
+            if fixed.shape != x.shape:  # the drain row has room for forced closes only
+                fixed.zero_()
+            fixed[:, : x.shape[1]].copy_(x)
 
-    def _row(self, s: Scalars) -> Row:
-        """All live leaves of this step but elapsed_s, in contract order."""
+    def _groups(self) -> list[Group]:
+        """Everything a row measures; the last one ends it."""
         w, c, b = self.w, self.c, self.w.buffers
-        self.counters.update(w.simulator, c.outcome)
-        values: Values = {
-            **measure.runtime(s, self.fold_index), **measure.data(w, c), **measure.inputs(w, c, b),
-            **measure.encoding(c, b), **measure.values(w, c, b), **measure.policy(w, c, b),
-            **measure.forward_returns(w, c, b), **measure.rewards(w, c, b),
-            **self.counters.leaves("eval" if w.evaluating else "train"),
-            **measure_learning.checksums(w, c, b), **measure_learning.configuration(b),
-            **measure_learning.statistics(b),
-        }  # fmt: skip
+        checksums = measure_learning.Checksums(w, c)
+        groups = [
+            Group(self._runtime, self._finish_runtime),
+            Group(lambda: measure.data(w, c)), Group(lambda: measure.inputs(w, c, b)),
+            Group(lambda: measure.encoding(c, b)), Group(lambda: measure.values(w, c, b)),
+            Group(lambda: measure.policy(w, c, b)), Group(lambda: measure.forward_returns(w, c, b)),
+            Group(lambda: measure.rewards(w, c, b)), Group(lambda: measure_learning.events(w, c, b)),
+            Group(self._count, self._finish_counts),
+            Group(checksums.measure, checksums.finish),
+            Group(lambda: measure_learning.configuration(b)), Group(lambda: measure_learning.statistics(b)),
+        ]  # fmt: skip
         if not w.evaluating:
-            values |= {
-                **measure_learning.losses(b), **measure_learning.optimiser(w, b),
-                **measure_learning.memory(w, s, b), **measure_learning.weights(w, b),
-            }  # fmt: skip
-        values |= measure_learning.events(w, c, s, b)
-        measure.end_row(b)
-        return self._complete(written(values))
+            groups += [
+                Group(lambda: measure_learning.losses(b)), Group(lambda: measure_learning.optimiser(b)),
+                Group(lambda: measure_learning.memory(w, self.flags, b)),
+                Group(lambda: measure_learning.weights(w, b)),
+            ]  # fmt: skip
+        return [*groups, Group(lambda: measure.end_row(b))]
+
+    def _runtime(self) -> Numbers:
+        return {"step": self.w.clock.step}
+
+    def _finish_runtime(self, read: Read) -> Row:
+        step, evaluating = read["step"], self.w.evaluating
+        first = self.held["step"] + 1 if evaluating else 0
+        return {
+            "step": step,
+            "run.phase_code": int(evaluating),
+            "run.fold_index": int(self.w.tape.spec.fold.rsplit("_", 1)[1]),
+            "run.drain_row": int(evaluating and step - first == self.w.eval_walk.n_steps),
+            "run.eval_step": step - first if evaluating else 0,
+        }
+
+    def _count(self) -> Numbers:
+        self.counters.update(self.w.simulator, self.c.outcome)
+        return {name: self.w.buffers[f"diag_sim_{name}"] for name in ("ints", "floats", "totals", "pnl_squares")}
+
+    def _finish_counts(self, read: Read) -> Row:
+        return self.counters.finish("eval" if self.w.evaluating else "train", **read)
+
+    def row(self, floats: torch.Tensor, ints: torch.Tensor) -> Row:
+        """All live leaves of a row but elapsed_s, in contract order, from its packed numbers on the host."""
+        return self._complete(written(self.packing.finish(floats, ints)))
 
     def _complete(self, measured: Row) -> Row:
         """Contract order; in evaluation train_only leaves are 0, unmeasured held ones repeat the last training row."""
@@ -96,26 +136,11 @@ class DiagBuilder:
         return row
 
 
-def written(values: Values) -> Row:
+def written(values: Row) -> Row:
     """Measured leaves as a row writes them: whole numbers, flags, and the shortest decimals of float32 slots. A leaf
     the contract does not know keeps its value, for whoever names it."""
     known = live_by_path()
-    return {
-        path: _typed(known[path].dtype, path, value) if path in known else value
-        for path, value in to_python(values).items()
-    }
-
-
-def to_python(values: Values) -> Row:
-    """Numbers of a row with one copy a kind off the device: integers stay integers of 64 bits."""
-    floats = {k: v for k, v in values.items() if isinstance(v, torch.Tensor) and v.is_floating_point()}
-    whole = {k: v for k, v in values.items() if isinstance(v, torch.Tensor) and not v.is_floating_point()}
-    out: Row = {k: v for k, v in values.items() if not isinstance(v, torch.Tensor)}
-    for group, dtype in ((floats, torch.float64), (whole, torch.int64)):
-        if group:
-            packed = torch.stack([v.detach().to(dtype).reshape(()) for v in group.values()])
-            out.update(zip(group, packed.tolist()))
-    return out
+    return {path: _typed(known[path].dtype, path, value) if path in known else value for path, value in values.items()}
 
 
 def _typed(dtype: str, path: str, value: Any) -> int | float | bool:

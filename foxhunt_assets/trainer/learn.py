@@ -16,7 +16,7 @@ from foxhunt_assets.simulator.actions import N_ACTIONS
 from foxhunt_assets.trainer import encoder, heads, losses
 from foxhunt_assets.trainer.optimizer import AdamW, clip_factor
 from foxhunt_assets.trainer.params import BRANCHES, ENCODER_BRANCHES, HEAD_BRANCHES, grads_into
-from foxhunt_assets.trainer.program import Scalars, Stage
+from foxhunt_assets.trainer.program import Flags, Stage
 from foxhunt_assets.trainer.replay import INSERTED, Batch
 from foxhunt_assets.trainer.rollout import RESULTS, WRITES
 from foxhunt_assets.trainer.stats import Stats
@@ -92,16 +92,20 @@ class Learner:
             rates[where] = by_branch.get(branch, c.lr_encoder)
         return rates
 
+    def epoch_stages(self) -> list[Stage]:
+        """What comes before an epoch's minibatches."""
+        return [Stage("shuffle", self.shuffle, ("clock",), ("epoch_order",), purposes=("minibatch",))]
+
     def stages(self) -> list[Stage]:
         grads_h = tuple(f"grad_h_t.{h}" for h in HEADS)
         return [
             Stage(
                 "gather",
                 self.gather,
-                (*WRITES, *RESULTS, *INSERTED, "replay_count", "priority_tree"),
+                (*WRITES, *RESULTS, *INSERTED, "replay_count", "priority_tree", "clock", "epoch_order"),
                 ("learn_x", "learn_x_next"),
                 ("learn_gate", "replay_draws", "stats_policy", "stats_replay"),
-                ("minibatch", "replay"),
+                ("replay",),
             ),
             Stage("encode", self.encode, ("learn_x", "learn_x_next", "weights")),
             Stage("heads", self.heads, ("weights", "target_q", "isv_full")),
@@ -129,20 +133,22 @@ class Learner:
                 ("weights", "adam_m", "adam_v", "adam_t", "stats_optim"),
             ),
             Stage("target", self.target, ("weights", "learn_gate", "isv_full"), (), ("target_q",)),
-            Stage("priorities", self.priorities, (), (), ("priority_tree",)),
+            Stage("priorities", self.priorities, (), (), ("priority_tree", "clock")),
         ]
 
     # --- stages, in order ------------------------------------------------------------------------
 
-    def gather(self, s: Scalars) -> None:
-        """Pick M rows of the window's shuffle and S transitions of the ring; gather their windows."""
-        w, b = self.w, self.w.buffers
-        number = s.minibatch % self.c.minibatches
-        if s.minibatch == 0:
-            b["learn_gate"].fill_(1.0)
-            b["stats_policy"].zero_()
-        self.rows = w.rollout.minibatch(w.seed, s.update - number, number)
-        self.batch: Batch = w.replay.sample(w.seed, s.update)
+    def shuffle(self, _: Flags) -> None:
+        self.w.rollout.shuffle(self.w.seed, self.w.clock.update)
+
+    def gather(self, _: Flags) -> None:
+        """Pick M rows of the epoch's shuffle and S transitions of the ring; gather their windows."""
+        w, b, minibatch = self.w, self.w.buffers, self.w.clock.minibatch
+        first = minibatch == 0
+        b["learn_gate"].masked_fill_(first, 1.0)
+        b["stats_policy"].masked_fill_(first, 0.0)
+        self.rows = w.rollout.minibatch(minibatch % self.c.minibatches)
+        self.batch: Batch = w.replay.sample(w.seed, w.clock.update)
         picked = self.batch.indices
         self.anchors = torch.cat([w.rollout.flat("anchor")[self.rows], b["replay_anchor"][picked]])
         self.account = torch.cat([w.rollout.flat("acct")[self.rows], b["replay_acct"][picked]])
@@ -151,7 +157,7 @@ class Learner:
         next_windows = w.tape.windows(b["replay_anchor"][picked] + 1, w.config.model.window)
         b["learn_x_next"].copy_(w.tape.features[next_windows])
 
-    def encode(self, _: Scalars) -> None:
+    def encode(self, _: Flags) -> None:
         w, b = self.w, self.w.buffers
         self.p = w.layout.leaves(b["weights"])
         self.carry_leaf = self.carry.requires_grad_()
@@ -165,7 +171,7 @@ class Learner:
                 w.tape.dt[b["replay_anchor"][picked] + 1],
             ).h  # fmt: skip
 
-    def heads(self, _: Scalars) -> None:
+    def heads(self, _: Flags) -> None:
         """Head outputs on the rows each head learns from, and the Bellman target of the replay rows."""
         w, b, p = self.w, self.w.buffers, self.p
         picked, h_roll, h_replay = self.batch.indices, self.h[: self.m], self.h[self.m :]
@@ -184,7 +190,7 @@ class Learner:
                 self.c.gamma * (~ended).to(torch.float32), w.support(),
             )  # fmt: skip
 
-    def losses(self, _: Scalars) -> None:
+    def losses(self, _: Flags) -> None:
         """Scalar loss of each head, and what the diagnostics keep of the minibatch."""
         w, c = self.w, self.c
         legal, action = w.rollout.flat("legal")[self.rows], w.rollout.flat("action")[self.rows]
@@ -216,7 +222,7 @@ class Learner:
     def _backward(self, head: str):
         names = [p.name for p in self.w.layout.table if p.branch == head]
 
-        def run(_: Scalars) -> None:
+        def run(_: Flags) -> None:
             b = self.w.buffers
             grad_h, *grads = torch.autograd.grad(self.loss[head], [self.h, *(self.p[n] for n in names)])
             b[f"grad_h_t.{head}"].copy_(grad_h)
@@ -224,7 +230,7 @@ class Learner:
 
         return run
 
-    def combine(self, _: Scalars) -> None:
+    def combine(self, _: Flags) -> None:
         b = self.w.buffers
         total = b["grad_h_t_combined"]
         total.zero_()
@@ -233,7 +239,7 @@ class Learner:
         norms = {f"grad_trunk.{h}": b[f"grad_h_t.{h}"].norm() for h in HEADS}
         self._keep_step(norms | {"grad_trunk.combined": total.norm()})
 
-    def backward_encoder(self, _: Scalars) -> None:
+    def backward_encoder(self, _: Flags) -> None:
         b, layout = self.w.buffers, self.w.layout
         names = [p.name for p in layout.table if p.branch in ENCODER_BRANCHES]
         grad_carry, *grads = torch.autograd.grad(
@@ -243,7 +249,7 @@ class Learner:
         self._keep_step({"grad_trunk.rec": grad_carry.norm()})
         del self.h_graph
 
-    def optimise(self, _: Scalars) -> None:
+    def optimise(self, _: Flags) -> None:
         b, layout = self.w.buffers, self.w.layout
         weights, grads, gate = b["weights"], b["grads"], b["learn_gate"][0]
         before = {branch: weights[where].norm() for branch, where in layout.branches.items()}
@@ -263,14 +269,15 @@ class Learner:
         }  # fmt: skip
         self._keep_step(if_stepped)
 
-    def target(self, _: Scalars) -> None:
+    def target(self, _: Flags) -> None:
         """Polyak step of the target Q head."""
         b = self.w.buffers
         rate = self.c.target_tau * b["learn_gate"][0]
         b["target_q"].lerp_(b["weights"][self.w.layout.branches["q"]], rate)
 
-    def priorities(self, _: Scalars) -> None:
+    def priorities(self, _: Flags) -> None:
         self.w.replay.update(self.batch, self.q_loss_rows)
+        self.w.clock.minibatch_done(self.c.epochs * self.c.minibatches)
 
     # --- what the diagnostics keep ---------------------------------------------------------------
 
@@ -280,7 +287,8 @@ class Learner:
         last, gate = b["stats_optim"], b["learn_gate"][0]
         for name, value in values.items():
             at = OPTIM_STATS.index[name]
-            last[at] = torch.where(gate > 0, torch.as_tensor(value, dtype=torch.float64, device=last.device), last[at])
+            now = value.to(torch.float64) if isinstance(value, torch.Tensor) else torch.full_like(last[at], value)
+            last[at] = torch.where(gate > 0, now, last[at])
 
     def _snr(self) -> torch.Tensor:
         b, c = self.w.buffers, self.c
@@ -340,13 +348,19 @@ class Learner:
                 "ess_frac": (weights.sum() ** 2 / (weights.numel() * (weights**2).sum())).clamp_max(1.0),
                 "priority_mean": batch.priorities.double().mean(), "weight_mean": weights.mean(),
                 "weight_min": weights.min(), "age_mean": age.mean(), "age_max": age.max(),
-                "unique_frac": picked.unique().numel() / picked.numel(),
+                "unique_frac": distinct(picked).double() / picked.numel(),
                 "closed_frac": b["replay_trade_closed"][picked].double().mean(),
                 "terminated_frac": b["replay_terminated"][picked].double().mean(),
                 "positive_frac": (b["replay_reward_raw"][picked] > 0).double().mean(),
                 "draw_mean": batch.draws.double().mean(),
             },
         )  # fmt: skip
+
+
+def distinct(values: torch.Tensor) -> torch.Tensor:
+    """0-dim int64: how many different numbers there are."""
+    ordered = values.sort().values
+    return (ordered[1:] != ordered[:-1]).sum() + 1
 
 
 def slope(x: torch.Tensor, y: torch.Tensor, x_x: torch.Tensor, x_y: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from foxhunt_assets import storage
 from foxhunt_assets.contracts.diag import flatten
 from foxhunt_assets.errors import BadInput
@@ -15,8 +17,11 @@ from foxhunt_assets.trainer import artefacts, checkpoint, slots
 from foxhunt_assets.trainer.assemble import Assembly, assemble
 from foxhunt_assets.trainer.checkpoint import Resume
 from foxhunt_assets.trainer.config import TrainerConfig
-from foxhunt_assets.trainer.diag import DiagWriter, Row
-from foxhunt_assets.trainer.program import Scalars
+from foxhunt_assets.trainer.diag import DiagWriter
+from foxhunt_assets.trainer.equity import EquityLog
+from foxhunt_assets.trainer.numbers import Row
+from foxhunt_assets.trainer.outbox import Outbox
+from foxhunt_assets.trainer.program import Flags
 from foxhunt_assets.trainer.run_spec import RunSpec
 
 Say = Callable[[str], None]
@@ -52,33 +57,61 @@ def _training_steps(
 ) -> Row:
     """Steps [done, n_steps); the last row of diagnostics."""
     c = spec.config
+    first, update = done.get("step", 0), done.get("update", 0)
     ticker = Ticker(say, c.run.n_steps, done.get("elapsed_s", 0.0))
-    s = Scalars(step=done.get("step", 0), update=done.get("update", 0))
     writer = DiagWriter(resume.diag)
-    while s.step < c.run.n_steps:
-        s.last = s.step == c.run.n_steps - 1
-        # ROLLOUT: one row with frozen weights
-        run.program.run("collect", s)
-        # LEARN: epochs x minibatches once the window is full
-        if (s.step + 1) % c.learning.rollout_steps == 0:
-            for s.minibatch in range(c.learning.epochs * c.learning.minibatches):
-                run.program.run("learn", s)
-                s.update += 1
-        # MEASURE, then let ended accounts start anew
-        trades.add(run.collector.outcome.trades, run.collector.outcome.trade_mask)
-        run.program.run("measure", s)
-        writer.write(run.diag.row, ticker.elapsed)
-        run.program.run("advance", s)
-        ticker.tell(s.step + 1, run.diag.row)
-        s.step += 1
-        if s.step % c.run.checkpoint_every == 0 and not s.last:
-            meta = {
-                "step": s.step, "update": s.update, "elapsed_s": ticker.elapsed, "diag_bytes": writer.flush(),
-                "machine": artefacts.machine(run.world),
-            }  # fmt: skip
-            resume.save(run.world, trades.state(), meta)
+    log = RowLog(run, writer, ticker, trades)
+    with Outbox(run.world.device, log.take) as outbox:
+        for step in range(first, c.run.n_steps):
+            flags = Flags(closes=(step + 1) % c.learning.rollout_steps == 0, last=step == c.run.n_steps - 1)
+            update += _training_row(run, flags)
+            outbox.post(run.diag.outgoing)
+            if (step + 1) % c.run.checkpoint_every == 0 and not flags.last:
+                outbox.flush()
+                meta = {
+                    "step": step + 1, "update": update, "elapsed_s": ticker.elapsed, "diag_bytes": writer.flush(),
+                    "machine": artefacts.machine(run.world),
+                }  # fmt: skip
+                resume.save(run.world, trades.state(), meta)
+        outbox.flush()
     writer.close()
-    return run.diag.row
+    return log.row
+
+
+def _training_row(run: Assembly, flags: Flags) -> int:
+    """One row with frozen weights; once it fills the window, epochs x minibatches of learning, whose number it
+    returns. Then the row is measured and ended accounts start anew."""
+    if not flags.closes:
+        run.runner.run(flags, "collect", "measure", "advance")
+        return 0
+    c = run.world.config.learning
+    run.runner.run(flags, "collect")
+    for _ in range(c.epochs):
+        run.runner.run(Flags(), "shuffle")
+        for _ in range(c.minibatches):
+            run.runner.run(Flags(), "learn")
+    run.runner.run(flags, "measure", "advance")
+    return c.epochs * c.minibatches
+
+
+class RowLog:
+    """What becomes of a row on the host: its trades, in evaluation its equity, its line of diagnostics, progress."""
+
+    def __init__(
+        self, run: Assembly, writer: DiagWriter, ticker: Ticker, trades: TradeLog, equity: EquityLog | None = None
+    ) -> None:
+        self.run, self.writer, self.ticker, self.trades, self.equity = run, writer, ticker, trades, equity
+        self.row: Row = {}  # the last one
+
+    def take(self, sent: tuple[torch.Tensor, ...]) -> None:
+        """DiagBuilder.outgoing of one row."""
+        floats, ints, trades, mask, *equity = sent
+        self.trades.add(trades, mask)
+        if self.equity is not None:
+            self.equity.add(equity[0])
+        self.row = self.run.diag.row(floats, ints)
+        self.writer.write(self.row, self.ticker.elapsed)
+        self.ticker.tell(self.row)
 
 
 def _resume(run: Assembly, resume: Resume, say: Say) -> dict[str, Any]:
@@ -110,50 +143,47 @@ def evaluate(spec: RunSpec, say: Say) -> dict[str, Any]:
         _check_same_model(spec, facts)
         slots.set_evaluation(run.world.buffers["isv_full"])
         n, first = run.world.eval_walk.n_steps, int(last["step"]) + 1
+        run.world.clock.set(step=first)
         run.world.simulator.reset(first)
-        trades, equity = TradeLog("eval"), artefacts.EquityLog(run.world)
+        trades, equity = TradeLog("eval"), EquityLog(run.world.tape.trade_dates)
         work = Path(spec.resume)
         work.mkdir(parents=True, exist_ok=True)
         writer = artefacts.fresh_writer(work / artefacts.EVAL_DIAG)
-        ticker = Ticker(say, n + 1, 0.0)
-        for i in range(n + 1):
-            drain = i == n
-            s = Scalars(step=first + i, eval_step=i, evaluating=True, last=drain, drain=drain)
-            run.program.run("collect", s)
-            trades.add(run.collector.outcome.trades, run.collector.outcome.trade_mask)
-            equity.add(run.collector.outcome, s)
-            run.program.run("measure", s)
-            writer.write(run.diag.row, ticker.elapsed)
-            run.program.run("advance", s)
-            ticker.tell(i + 1, run.diag.row)
+        log = RowLog(run, writer, Ticker(say, n + 1, 0.0, first), trades, equity)
+        with Outbox(run.world.device, log.take) as outbox:
+            for i in range(n + 1):
+                run.runner.run(Flags(last=i == n, drain=i == n), "collect", "measure", "advance")
+                outbox.post(run.diag.outgoing)
+            outbox.flush()
         writer.close()
-        manifest = artefacts.commit_evaluation(spec, run.world, writer.path, trades, equity, run.diag.row, facts)
+        manifest = artefacts.commit_evaluation(spec, run.world, writer.path, trades, equity, log.row, facts)
     say(f"committed {spec.out}")
     return manifest
 
 
 class Ticker:
-    """Progress to whoever watches, and the only clock of a run. elapsed goes on over a resume."""
+    """Progress to whoever watches, and the only clock of a run. elapsed goes on over a resume; first: the phase's
+    first step."""
 
-    def __init__(self, say: Say, total: int, before: float) -> None:
-        self.say, self.total, self.before = say, total, before
+    def __init__(self, say: Say, total: int, before: float, first: int = 0) -> None:
+        self.say, self.total, self.before, self.first = say, total, before, first
         self.start = self.last = time.monotonic()
-        self.first_step: int | None = None
+        self.begun: int | None = None
 
     @property
     def elapsed(self) -> float:
         return self.before + time.monotonic() - self.start
 
-    def tell(self, step: int, row: Row) -> None:
-        now = time.monotonic()
-        if self.first_step is None:
-            self.first_step = step - 1
-        if now - self.last < _PROGRESS_S and step != self.total:
+    def tell(self, row: Row) -> None:
+        now, done = time.monotonic(), int(row["step"]) - self.first + 1
+        if self.begun is None:
+            self.begun = done - 1
+        if now - self.last < _PROGRESS_S and done != self.total:
             return
         self.last = now
-        rate = (step - self.first_step) / max(now - self.start, 1e-9)
+        rate = (done - self.begun) / max(now - self.start, 1e-9)
         pnl, trades, wins = (row[f"trading.{k}"] for k in ("realized_pnl_usd_cum", "total_trades", "win_rate"))
-        self.say(f"step {step}/{self.total}  {rate:.1f} steps/s  pnl {pnl:,.2f} USD  trades {trades}  wins {wins:.0%}")
+        self.say(f"step {done}/{self.total}  {rate:.1f} steps/s  pnl {pnl:,.2f} USD  trades {trades}  wins {wins:.0%}")
 
 
 def _finished(spec: RunSpec, say: Say) -> dict[str, Any] | None:

@@ -1,8 +1,8 @@
-"""Leaves of the acting batch: what one step saw, encoded, predicted and chose. Values are 0-dim tensors or numbers.
+"""Leaves of the acting batch: what one step saw, encoded, predicted and chose.
 
-Every function returns {leaf path: value} exactly as diag_leaves.tsv defines it. State that leaves need from row to
-row (running histograms, EMA moments) lives in registry buffers of group "diag"; each phase is a process of its own, so
-that it starts anew.
+Every function returns {leaf path: number} exactly as diag_leaves.tsv defines it, without waiting for the device. State
+that leaves need from row to row (running histograms, EMA moments) lives in registry buffers of group "diag"; each phase
+is a process of its own, so that it starts anew.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ from foxhunt_assets.market import features, norm
 from foxhunt_assets.simulator.actions import ACTIONS, HOLD, LONG_ENTRIES, N_ACTIONS, SHORT_ENTRIES
 from foxhunt_assets.trainer import heads
 from foxhunt_assets.trainer.collect import Collector
-from foxhunt_assets.trainer.program import Scalars
+from foxhunt_assets.trainer.numbers import Numbers
 from foxhunt_assets.trainer.world import World
-from kernels.digest import op as digest
 from kernels.lob import op as lob
-
-Values = dict[str, torch.Tensor | int | float | bool]
 
 CORRELATION_RATE = 0.01  # EMA rate of the look-ahead correlations
 ACCOUNT_RATE = 1 / 64  # EMA rate of an account's executed-action shares
@@ -44,7 +41,7 @@ def specs(world: World) -> list[BufferSpec]:
     ]
 
 
-def data(w: World, c: Collector) -> Values:
+def data(w: World, c: Collector) -> Numbers:
     """Books at the decision, and how far the mid moved."""
     market, anchor, after = w.tape.market, c.anchor, c.outcome.next_row
     mid, two_sided = lob.mid_half_ticks(market.bid_px[anchor, 0], market.ask_px[anchor, 0])
@@ -66,7 +63,7 @@ def data(w: World, c: Collector) -> Values:
     }
 
 
-def inputs(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
+def inputs(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
     """Encoder inputs, raw flow features, and the correlations that would show look-ahead."""
     x = b["x"].double()
     raw = w.tape.raw[c.anchor].double()
@@ -94,7 +91,7 @@ def inputs(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
     }
 
 
-def _micro(w: World, newest: Mapping[str, torch.Tensor]) -> Values:
+def _micro(w: World, newest: Mapping[str, torch.Tensor]) -> Numbers:
     """Means of the microstructure features over the batch; two of them are kept in ticks and told in points."""
     point = _tick_points(w)
     scale = {"realized_variance": point**2, "intra_bar_momentum": point}
@@ -124,10 +121,10 @@ def _next_move_correlation(w: World, c: Collector, b: Mapping[str, torch.Tensor]
     return torch.where(variance > 1e-24, (xy - mx * my) / variance.clamp_min(1e-24).sqrt(), 0.0).clamp(-1, 1)
 
 
-def encoding(c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
+def encoding(c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
     """Activations of the encoder, its gates and the health of h_t."""
     e = c.encoded
-    out: Values = {}
+    out: Numbers = {}
     named = {
         "vsn_out": e.vsn_out, "mamba2_l1": e.l1, "ln_a": e.ln_a, "mamba2_l2": e.l2, "ln_b": e.ln_b,
         "attn_context": e.context, "h_t": e.h,
@@ -154,17 +151,16 @@ def encoding(c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
         "encoder.cfc_carry_delta_norm": ((e.h - b["carry"]).double().norm(dim=1) * stayed).sum()
         / stayed.sum().clamp_min(1),
         **_collapse(e.h.double()),
-        "encoder.h_t_digest32": digest.digest32(e.h),
         "numerics.scan_state_abs_max": torch.maximum(e.l1_state.abs().max(), e.l2_state.abs().max()),
     }
 
 
-def _group_mass(mask: torch.Tensor) -> Values:
+def _group_mass(mask: torch.Tensor) -> Numbers:
     """Selection mass of each feature group. mask: batch-mean weights float64 [F]."""
     return {f"vsn.mask_{group}": mask[features.columns_of(group)].sum() for group in features.GROUPS}
 
 
-def _collapse(h: torch.Tensor) -> Values:
+def _collapse(h: torch.Tensor) -> Numbers:
     """Mean pairwise cosine, participation ratio and least unit spread of h [B, H] float64."""
     n = h.shape[0]
     unit = h / h.norm(dim=1, keepdim=True).clamp_min(1e-300)
@@ -179,7 +175,7 @@ def _collapse(h: torch.Tensor) -> Values:
     }
 
 
-def values(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
+def values(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
     """C51, value and their agreement with the policy, on the acting rows."""
     q, action, n = b["q_values"].double(), c.outcome.executed, b["action"].numel()
     rows = torch.arange(n, device=q.device)
@@ -189,7 +185,7 @@ def values(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
     top = q.topk(2, dim=1).values
     q_legal = q.masked_fill(~b["legal"], float("-inf"))
     pi_legal = b["pi_logits"].masked_fill(~b["legal"], float("-inf"))
-    counts = torch.bincount(q.argmax(1), minlength=N_ACTIONS)
+    counts = _counts(q.argmax(1))
     return {
         "q.taken_mean": q[rows, action].mean(),
         "q.q_std": q.std(unbiased=False),
@@ -209,7 +205,7 @@ def values(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
     }
 
 
-def policy(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
+def policy(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
     """The policy before floor and gates, and what was sampled from it."""
     legal, logits = b["legal"], b["pi_logits"]
     p = heads.masked_softmax(logits.double(), legal)
@@ -217,14 +213,13 @@ def policy(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
     top = b["pi"].double().topk(2, dim=1).values
     taken = p.gather(1, b["action"][:, None])[:, 0]
     behaviour = heads.behaviour(logits.double(), legal, w.pi_floor).gather(1, b["action"][:, None])[:, 0]
-    out: Values = {
+    out: Numbers = {
         "pi.entropy_mean": entropy.mean(),
         "pi.entropy_min": entropy.min(),
         "pi.max_prob_mean": p.max(1).values.mean(),
         "pi.hold_prob_mean": p[:, HOLD].mean(),
-        "pi.long_minus_short_prob": (p[:, list(LONG_ENTRIES)].sum(1) - p[:, list(SHORT_ENTRIES)].sum(1)).mean(),
+        "pi.long_minus_short_prob": (_columns(p, LONG_ENTRIES) - _columns(p, SHORT_ENTRIES)).mean(),
         "pi.logit_abs_max": logits.abs().max(),
-        "pi.logits_digest32": digest.digest32(logits),
         "pi.log_pi_old_mean": behaviour.log().clamp_max(0).mean(),
         "pi.floor_active_frac": ((p < w.config.learning.pi_floor) & legal).double().mean(),
         "gates.conf_mean": taken.mean(),
@@ -234,11 +229,10 @@ def policy(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
     return out | _actions(c, b, p)
 
 
-def _actions(c: Collector, b: Mapping[str, torch.Tensor], p: torch.Tensor) -> Values:
+def _actions(c: Collector, b: Mapping[str, torch.Tensor], p: torch.Tensor) -> Numbers:
     """Histograms of this step and of the last HISTORY rows of the phase."""
     sampled, executed, n = b["action"], c.outcome.executed, b["action"].numel()
-    counts = torch.bincount(executed, minlength=N_ACTIONS)
-    pregate = torch.bincount(sampled, minlength=N_ACTIONS)
+    counts, pregate = _counts(executed), _counts(sampled)
     rows = b["diag_rows"]
     b["diag_history"][rows % HISTORY] = counts[None]
     windowed = b["diag_history"].sum(0).double() / (n * (rows + 1).clamp_max(HISTORY))
@@ -264,7 +258,7 @@ def _actions(c: Collector, b: Mapping[str, torch.Tensor], p: torch.Tensor) -> Va
     }
 
 
-def forward_returns(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
+def forward_returns(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
     """The FRD head on the acting rows, out of sample in evaluation; its per-horizon losses and their mean."""
     p = torch.softmax(b["frd_logits"].double(), dim=-1)
     labels = w.tape.labels[c.anchor]
@@ -273,7 +267,7 @@ def forward_returns(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Va
     n = valid.sum(0)
     losses = (nll * valid).sum(0) / n.clamp_min(1)
     hit = ((p.argmax(-1) == labels) & valid).sum(0).double() / n.clamp_min(1)
-    out: Values = {}
+    out: Numbers = {}
     for i in range(labels.shape[1]):
         out |= {
             f"frd.h{i + 1}.entropy_mean": heads.entropy(p[:, i]).mean(),
@@ -289,7 +283,7 @@ def forward_returns(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Va
     return out | {"loss.frd": whole}
 
 
-def rewards(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
+def rewards(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
     """Rewards of the step, from cents to whitened."""
     o, raw, scaled, final = c.outcome, b["reward_raw"].double(), b["reward_scaled"].double(), b["reward"].double()
     core, fees = o.core_cents.double() / c.point_lot_cents, -o.fee_cents.double() / c.point_lot_cents
@@ -306,7 +300,6 @@ def rewards(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
         "rewards.close_abs_share": torch.where(
             total > 0, (raw.abs() * o.trade_closed).sum() / total.clamp_min(1e-300), 0.0
         ),
-        "rewards.raw_digest32": digest.digest32(b["reward_raw"]),
         "reward_terms.core_pnl": core.mean(),
         "reward_terms.tx_cost": fees.mean(),
         "reward_terms.sum_residual_abs_max": (raw - (core + fees)).abs().max(),
@@ -317,19 +310,20 @@ def rewards(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
     }
 
 
-def end_row(b: Mapping[str, torch.Tensor]) -> None:
+def end_row(b: Mapping[str, torch.Tensor]) -> Numbers:
     """Last of a row's measurements: the phase is one row older."""
     b["diag_rows"].add_(1)
+    return {}
 
 
-def runtime(s: Scalars, fold_index: int) -> Values:
-    return {
-        "step": s.step,
-        "run.phase_code": int(s.evaluating),
-        "run.fold_index": fold_index,
-        "run.drain_row": int(s.drain),
-        "run.eval_step": s.eval_step,
-    }
+def _counts(actions: torch.Tensor) -> torch.Tensor:
+    """int64 [A]: how often each action occurs."""
+    return (actions[:, None] == torch.arange(N_ACTIONS, device=actions.device)).sum(0)
+
+
+def _columns(p: torch.Tensor, actions: tuple[int, ...]) -> torch.Tensor:
+    """Sum of some columns, [B]."""
+    return torch.stack([p[:, a] for a in actions]).sum(0)
 
 
 def _tick_points(w: World) -> float:

@@ -16,9 +16,9 @@ from foxhunt_assets.simulator.state import specs as account_specs
 from foxhunt_assets.simulator.units import REASONS, TRADE_FIELDS
 from foxhunt_assets.trainer import learn, rollout, slots
 from foxhunt_assets.trainer.collect import Collector
-from foxhunt_assets.trainer.measure import Values
+from foxhunt_assets.trainer.numbers import Numbers, Read, Row
 from foxhunt_assets.trainer.params import BRANCHES
-from foxhunt_assets.trainer.program import Scalars
+from foxhunt_assets.trainer.program import Flags
 from foxhunt_assets.trainer.replay import INSERTED
 from foxhunt_assets.trainer.stats import Stats
 from foxhunt_assets.trainer.world import World
@@ -57,7 +57,7 @@ def specs(world: World) -> list[BufferSpec]:
     ]  # fmt: skip
 
 
-def losses(b: Mapping[str, torch.Tensor]) -> Values:
+def losses(b: Mapping[str, torch.Tensor]) -> Numbers:
     """Loss leaves and the statistics of the last policy update and the last replay rows."""
     p, r = _names(b, learn.POLICY_STATS), _names(b, learn.REPLAY_STATS)
     return {
@@ -82,7 +82,7 @@ def losses(b: Mapping[str, torch.Tensor]) -> Values:
     }  # fmt: skip
 
 
-def optimiser(w: World, b: Mapping[str, torch.Tensor]) -> Values:
+def optimiser(b: Mapping[str, torch.Tensor]) -> Numbers:
     """Gradients and updates of this row's last AdamW step."""
     o = _names(b, learn.OPTIM_STATS)
     heads = {"c51": "q", "pi": "pi", "v": "v", "frd": "frd"}
@@ -93,20 +93,10 @@ def optimiser(w: World, b: Mapping[str, torch.Tensor]) -> Values:
         "numerics.zero_grad_frac": o["zero_grad_frac"],
         **{f"grad_trunk.{leaf}": o[f"grad_trunk.{head}"] for leaf, head in heads.items()},
         "grad_trunk.rec": o["grad_trunk.rec"], "grad_trunk.combined": o["grad_trunk.combined"],
-        "grad_trunk.combined_digest32": _stepped(b, digest.digest32(b["grad_h_t_combined"])),
-        "checksums.grads": _stepped(b, digest.leaf53(digest.digest64(b["grads"]))),
-        "checksums.mamba2_grad_w_c_l1": _stepped(
-            b, digest.leaf53(digest.digest64(w.layout.views(b["grads"])["mamba2_l1_w_c"]))
-        ),
     }  # fmt: skip
 
 
-def _stepped(b: Mapping[str, torch.Tensor], value: int) -> int:
-    """value in a row that took a learning step, else 0."""
-    return value if float(learn.OPTIM_STATS.get(b, "stepped")) else 0
-
-
-def memory(w: World, s: Scalars, b: Mapping[str, torch.Tensor]) -> Values:
+def memory(w: World, flags: Flags, b: Mapping[str, torch.Tensor]) -> Numbers:
     """The replay ring after this row and the rollout window's last update."""
     tree, capacity = b["priority_tree"], w.replay.capacity
     leaves, length = tree[capacity:].double(), w.replay.length[0]
@@ -119,15 +109,14 @@ def memory(w: World, s: Scalars, b: Mapping[str, torch.Tensor]) -> Values:
         "per.tree_sum": tree[1], "per.priority_max": tree[capacity:].max(),
         "per.never_sampled_frac": ((b["replay_draws"] == 0) & held).sum().double() / length.clamp_min(1),
         "rollout.t": t, "rollout.windows_cum": windows,
-        "rollout.kl_stops_cum": b["kl_stops"][0], **_window(w, b, windows),
-        **_chains(w, s, b),
+        "rollout.kl_stops_cum": b["kl_stops"][0], **_window(flags, b),
     }  # fmt: skip
 
 
-def _window(w: World, b: Mapping[str, torch.Tensor], windows: torch.Tensor) -> Values:
+def _window(flags: Flags, b: Mapping[str, torch.Tensor]) -> Numbers:
     """Moments of the last finished window; the buffers are those of the window only on the row that finished it."""
     stats = b["stats_window"]
-    if int(b["rollout_t"]) == w.config.learning.rollout_steps - 1:
+    if flags.closes:
         advantage, returns = b["rollout_advantage"].double(), b["rollout_return"].double()
         error, variance = returns - b["rollout_value"].double(), returns.var(unbiased=False)
         entries, holds = b["rollout_executed_entry"] == 1, b["rollout_executed_entry"] == -1
@@ -153,24 +142,7 @@ def _window(w: World, b: Mapping[str, torch.Tensor], windows: torch.Tensor) -> V
     return {f"{'pi' if name in pi else 'rollout'}.{name}": value for name, value in at.items()}
 
 
-def _chains(w: World, s: Scalars, b: Mapping[str, torch.Tensor]) -> Values:
-    """Running digests of every row inserted, so that their cost does not grow."""
-    n, count = w.config.model.accounts, int(b["replay_count"])
-    at = torch.arange(count - n, count, device=w.device) % w.replay.capacity
-    t = s.step % w.config.learning.rollout_steps
-    rows = (
-        [b[name][at] for name in INSERTED],
-        [b[f"rollout_{c}"][t] for c in rollout.COLUMNS if c != "next_value"],  # known a row later,
-    )
-    out: Values = {}
-    for i, name in enumerate(("replay_inserts", "rollout_inserts")):
-        value = digest.chain(int(b["digest_chains"][i]) % 2**64, _bytes(rows[i]))
-        b["digest_chains"][i] = value - 2**64 if value >= 2**63 else value
-        out[f"checksums.{name}"] = digest.leaf53(value)
-    return out
-
-
-def weights(w: World, b: Mapping[str, torch.Tensor]) -> Values:
+def weights(w: World, b: Mapping[str, torch.Tensor]) -> Numbers:
     """Norms, drift and singular values of the weights after this row."""
     flat, birth, enc = b["weights"].double(), b["birth_weights"].double(), w.layout.encoder
     online = b["weights"][w.layout.branches["q"]].double()
@@ -194,20 +166,81 @@ def _power(matrix: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     return sigma
 
 
-def checksums(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Values:
-    """Digests of what the run stands on; equal in two runs, or the first unequal one names the stage."""
-    views = w.layout.views(b["weights"])
-    account = [b[s.name] for s in account_specs(w.config.model.accounts, w.config.env)]
-    labels = w.tape.labels[c.anchor]
-    tensors = {
-        "vsn_w": [views["vsn_w"], views["vsn_b"]], "attn_q": [views["attn_q"]],
-        "encoder_w": [b["weights"][w.layout.encoder]], "heads_w": [b["weights"][w.layout.heads]],
-        "target_w": [b["target_q"]], "optimizer": [b["adam_m"], b["adam_v"], b["adam_t"]],
-        "batch_inputs": [c.anchor, b["x"], labels], "accounts": [*account, b["h_t"]], "isv": [b["isv_full"]],
-    }  # fmt: skip
-    if not w.evaluating:
-        tensors["per_tree"] = [b["priority_tree"]]
-    return {f"checksums.{name}": digest.leaf53(digest.digest64(_bytes(x))) for name, x in tensors.items()}
+class Checksums:
+    """Digests of what the run stands on; equal in two runs, or the first unequal one names the stage.
+
+    Every row's bytes are laid end to end in one staging buffer, so that two launches digest them all. The chains run
+    over every row inserted into replay and rollout: their cost does not grow, and each seeds the next row's.
+    """
+
+    def __init__(self, world: World, collector: Collector) -> None:
+        self.w, self.c = world, collector
+        self.names: list[str] = []
+        self.staged = torch.empty(0, dtype=torch.uint8, device=world.device)
+
+    def measure(self) -> Numbers:
+        """{"digests": int64 [names], "stepped": whether this row took a learning step, digest32 leaves by path}."""
+        b = self.w.buffers
+        parts = {name: _bytes(tensors) for name, tensors in self._tensors().items()}
+        if not self.names:
+            self._lay_out(parts)
+        torch.cat([_padded(x) for x in parts.values()], out=self.staged)
+        short = {"encoder.h_t": self.c.encoded.h, "pi.logits": b["pi_logits"], "rewards.raw": b["reward_raw"]}
+        out: Numbers = {}
+        if self.w.evaluating:
+            out = {"digests": self.digests.run()}
+        else:
+            self.digests.seeds[-2:].copy_(b["digest_chains"])
+            found = self.digests.run()
+            b["digest_chains"].copy_(found[-2:])
+            out = {"digests": found, "stepped": learn.OPTIM_STATS.get(b, "stepped")}
+            short["grad_trunk.combined"] = b["grad_h_t_combined"]
+        return out | {f"{name}_digest32": digest.digest32(x) for name, x in short.items()}
+
+    def finish(self, read: Read) -> Row:
+        """Leaves; those of a learning step are 0 in a row without one."""
+        stepped = read.pop("stepped", 0)
+        digests = read.pop("digests")
+        row: Row = {**read, **{name: digest.leaf53(d % 2**64) for name, d in zip(self.names, digests)}}
+        return row if stepped else row | {name: 0 for name in _OF_A_STEP if name in row}
+
+    def _lay_out(self, parts: Mapping[str, torch.Tensor]) -> None:
+        self.names = list(parts)
+        sizes = [_padded(x).numel() for x in parts.values()]
+        self.staged.resize_(sum(sizes))
+        starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        slices = [self.staged[at : at + x.numel()] for at, x in zip(starts, parts.values())]
+        self.digests = digest.over(slices, [0] * len(slices))
+
+    def _tensors(self) -> dict[str, list[torch.Tensor]]:
+        """What each leaf covers; the two chains last."""
+        w, c, b = self.w, self.c, self.w.buffers
+        views = w.layout.views(b["weights"])
+        account = [b[s.name] for s in account_specs(w.config.model.accounts, w.config.env)]
+        tensors = {
+            "checksums.vsn_w": [views["vsn_w"], views["vsn_b"]], "checksums.attn_q": [views["attn_q"]],
+            "checksums.encoder_w": [b["weights"][w.layout.encoder]],
+            "checksums.heads_w": [b["weights"][w.layout.heads]], "checksums.target_w": [b["target_q"]],
+            "checksums.optimizer": [b["adam_m"], b["adam_v"], b["adam_t"]],
+            "checksums.batch_inputs": [c.anchor, b["x"], w.tape.labels[c.anchor]],
+            "checksums.accounts": [*account, b["h_t"]], "checksums.isv": [b["isv_full"]],
+        }  # fmt: skip
+        if w.evaluating:
+            return tensors
+        n, count = w.config.model.accounts, b["replay_count"]
+        at = (count - n + torch.arange(n, device=w.device)) % w.replay.capacity
+        t = b["rollout_t"]
+        return tensors | {
+            "checksums.per_tree": [b["priority_tree"]], "checksums.grads": [b["grads"]],
+            "checksums.mamba2_grad_w_c_l1": [w.layout.views(b["grads"])["mamba2_l1_w_c"]],
+            "checksums.replay_inserts": [b[name][at] for name in INSERTED],
+            # next_value is known a row later
+            "checksums.rollout_inserts": [b[f"rollout_{x}"][t] for x in rollout.COLUMNS if x != "next_value"],
+        }  # fmt: skip
+
+
+_OF_A_STEP = ("checksums.grads", "checksums.mamba2_grad_w_c_l1", "grad_trunk.combined_digest32")
+_ALIGN = 8  # bytes of a word of a digest
 
 
 def _bytes(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -215,7 +248,12 @@ def _bytes(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([t.detach().contiguous().reshape(-1).view(torch.uint8) for t in tensors])
 
 
-def statistics(b: Mapping[str, torch.Tensor]) -> Values:
+def _padded(raw: torch.Tensor) -> torch.Tensor:
+    """Zeros up to the next word, so that every digest starts on one."""
+    return torch.nn.functional.pad(raw, (0, -raw.numel() % _ALIGN))
+
+
+def statistics(b: Mapping[str, torch.Tensor]) -> Numbers:
     """PopArt's running statistics, from their slots."""
     isv = b["isv_full"]
     return {
@@ -226,7 +264,7 @@ def statistics(b: Mapping[str, torch.Tensor]) -> Values:
     }
 
 
-def configuration(b: Mapping[str, torch.Tensor]) -> Values:
+def configuration(b: Mapping[str, torch.Tensor]) -> Numbers:
     """Slots that the configuration set and something reads."""
     isv, i = b["isv_full"], "isv_config."
     h1, h2, h3 = slots.FRD_HORIZONS
@@ -244,7 +282,7 @@ def configuration(b: Mapping[str, torch.Tensor]) -> Values:
     }  # fmt: skip
 
 
-def events(w: World, c: Collector, s: Scalars, b: Mapping[str, torch.Tensor]) -> Values:
+def events(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
     """How many of the determinism coverage events were reached: a fault can sleep until its event."""
     seen, o = b["events_seen"], c.outcome
     now = {
@@ -252,11 +290,11 @@ def events(w: World, c: Collector, s: Scalars, b: Mapping[str, torch.Tensor]) ->
         "trail close": ((o.trades[:, :, TRADE_FIELDS.index("reason")] == REASONS.index("trail")) & o.trade_mask).any(),
         "segment end": (o.end_reason == REASONS.index("session")).any() | (o.end_reason == REASONS.index("gap")).any(),
         "length end": (o.end_reason == REASONS.index("length")).any(),
-        "eval boundary": torch.tensor(s.evaluating),
+        "eval boundary": torch.full_like(seen[0], w.evaluating),
     }
     if not w.evaluating:
         count = b["replay_count"][0]
-        b["actions_seen"].logical_or_(torch.bincount(o.executed, minlength=N_ACTIONS) > 0)
+        b["actions_seen"].logical_or_((o.executed[:, None] == torch.arange(N_ACTIONS, device=w.device)).any(0))
         now |= {
             "replay warm": count >= w.replay.rows, "ring wrap": count > w.replay.capacity,
             "first PPO window": b["rollout_windows"][0] > 0, "KL stop": b["kl_stops"][0] > 0,

@@ -14,6 +14,7 @@ import torch
 
 from foxhunt_assets.contracts.buffers import STATE_GROUPS, BufferSpec
 from foxhunt_assets.errors import FoxhuntError
+from kernels.build import KernelError
 from kernels.digest import op as digest
 
 
@@ -23,22 +24,23 @@ class WiringFault(FoxhuntError):
     exit_code = 4
 
 
-@dataclass
-class Scalars:
-    """What the host tells the stages of one step, and nothing else does.
+class StageFault(FoxhuntError):
+    """The device gave up inside a stage, which is named; the newest checkpoint is kept for the next attempt."""
 
-    step: on the axis shared by train and evaluation. eval_step: from the first evaluation row. evaluating: the phase.
-    last: the phase ends with this row. drain: the evaluation's last row, without an action. update: learning
-    minibatches done since the run began. minibatch: number within the window, epoch after epoch.
+    exit_code = 4
+
+
+@dataclass(frozen=True)
+class Flags:
+    """What changes the launches of a row, known on the host; every number that changes lives in the device's clock.
+
+    closes: the row fills the rollout window. last: the phase ends with this row. drain: the evaluation's last row,
+    without an action.
     """
 
-    step: int = 0
-    eval_step: int = 0
-    evaluating: bool = False
+    closes: bool = False
     last: bool = False
     drain: bool = False
-    update: int = 0
-    minibatch: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Stage:
     """One named stage. reads, writes, inouts: buffer names. purposes: random purposes it draws from."""
 
     name: str
-    run: Callable[[Scalars], None]
+    run: Callable[[Flags], None]
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     inouts: tuple[str, ...] = ()
@@ -115,15 +117,23 @@ class Program:
                     raise WiringFault(f"stage {name}.{stage.name} names the unknown buffer {buffer}")
         self.lists[name] = list(stages)
 
-    def run(self, name: str, scalars: Scalars) -> None:
+    def run(self, name: str, flags: Flags) -> None:
+        """Run the stages of a list in order; StageFault names the one in which the device failed."""
         for stage in self.lists[name]:
-            stage.run(scalars)
+            try:
+                stage.run(flags)
+            except torch.OutOfMemoryError as error:
+                remedy = "lower model.accounts, learning.replay_rows or learning.replay_capacity"
+                where = f"stage {name}.{stage.name}"
+                raise StageFault(f"{where}: out of device memory ({_first(error)}); {remedy}") from None
+            except (torch.AcceleratorError, KernelError) as error:
+                raise StageFault(f"stage {name}.{stage.name}: {_first(error)}") from None
 
-    def audit(self, name: str, scalars: Scalars) -> None:
+    def audit(self, name: str, flags: Flags) -> None:
         """Run a list once, digesting every buffer around every stage; WiringFault names an undeclared write."""
         before = self.registry.digests()
         for stage in self.lists[name]:
-            stage.run(scalars)
+            stage.run(flags)
             after = self.registry.digests()
             changed = {b for b in after if after[b] != before[b]}
             if undeclared := sorted(changed - {*stage.writes, *stage.inouts}):
@@ -136,3 +146,7 @@ class Program:
         written = {b for s in stages for b in (*s.writes, *s.inouts)}
         read = {b for s in stages for b in (*s.reads, *s.inouts)}
         return sorted({b for b in read if b not in written} | {b for b in self.registry if b not in read | written})
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]

@@ -80,8 +80,8 @@ class Replay:
         sumtree.update(tree, at, torch.where(top > 0, top, torch.ones_like(top)).expand(n).contiguous())
         self.b["replay_count"].add_(n)
 
-    def sample(self, seed: int, update: int) -> Batch:
-        """Stratified draw of `rows` transitions, keyed by the number of the update."""
+    def sample(self, seed: int, update: torch.Tensor) -> Batch:
+        """Stratified draw of `rows` transitions, keyed by the number of the update (0-dim int64)."""
         tree = self.b["priority_tree"]
         rows = torch.arange(self.rows, device=tree.device)
         u = philox.uniform(philox.words(seed, "replay", update, rows, 1))[:, 0]

@@ -35,7 +35,8 @@ def specs(config: TrainerConfig, n_actions: int, n_account: int) -> list[BufferS
         )
         for c in COLUMNS
     ]
-    return [*columns, *(BufferSpec(name, (t, b), "float32", "rollout", ("t", "account")) for name in RESULTS)]
+    results = [BufferSpec(name, (t, b), "float32", "rollout", ("t", "account")) for name in RESULTS]
+    return [*columns, *results, BufferSpec("epoch_order", (t * b,), "int64", "transient", ("row",))]
 
 
 class Rollout:
@@ -47,10 +48,17 @@ class Rollout:
         self.gamma, self.lam = config.learning.gamma, config.learning.gae_lambda
         self.minibatches = config.learning.minibatches
 
-    def insert(self, t: int, row: Mapping[str, torch.Tensor]) -> None:
+    def insert(self, t: torch.Tensor, row: Mapping[str, torch.Tensor]) -> None:
+        """Write row t (0-dim int64, on the device) of every column."""
         for name in COLUMNS:
             column = self.b[f"rollout_{name}"]
-            column[t].copy_(row[name])
+            column.index_copy_(0, t[None], row[name].to(column.dtype)[None])
+
+    def arrive(self, t: torch.Tensor, v: torch.Tensor) -> None:
+        """V of row t [B] is V of the state the row before arrived in, unless its episode ended there or t is 0."""
+        before, column = (t[None] - 1) % self.steps, self.b["rollout_next_value"]
+        ended = self.b["rollout_terminated"][before] | self.b["rollout_truncated"][before] | (t == 0)
+        column.index_copy_(0, before, torch.where(ended, column[before], v[None]))
 
     def finish(self) -> None:
         """Advantages and returns of the whole window (Schulman 2016, 1506.02438, Eq. 16)."""
@@ -66,10 +74,13 @@ class Rollout:
         """A column as [T x B, ...], t-major."""
         return self.b[f"rollout_{name}"].flatten(0, 1)
 
-    def minibatch(self, seed: int, epoch_key: int, number: int) -> torch.Tensor:
-        """int64 rows of minibatch `number` of an epoch: a permutation by sorting Philox words, ties by row."""
-        n = self.steps * self.accounts
-        rows = torch.arange(n, device=self.b["rollout_reward"].device)
-        order = torch.argsort(philox.words(seed, "minibatch", epoch_key, rows, 1)[:, 0], stable=True)
-        size = n // self.minibatches
-        return order[number * size : (number + 1) * size]
+    def shuffle(self, seed: int, update: torch.Tensor) -> None:
+        """Draw an epoch's order of rows, a permutation by sorting Philox words, ties by row; update is its first."""
+        rows = torch.arange(self.steps * self.accounts, device=update.device)
+        words = philox.words(seed, "minibatch", update, rows, 1)[:, 0]
+        self.b["epoch_order"].copy_(torch.argsort(words, stable=True))
+
+    def minibatch(self, number: torch.Tensor) -> torch.Tensor:
+        """int64 rows of minibatch `number` (0-dim int64) of the epoch that was shuffled."""
+        size = self.steps * self.accounts // self.minibatches
+        return self.b["epoch_order"][number * size + torch.arange(size, device=number.device)]

@@ -10,7 +10,8 @@ from foxhunt_assets.contracts.instruments import contract
 from foxhunt_assets.market.features import FEATURES
 from foxhunt_assets.trainer import measure_learning, slots
 from foxhunt_assets.trainer.config import TrainerConfig
-from foxhunt_assets.trainer.diag import Row, written
+from foxhunt_assets.trainer.diag import written
+from foxhunt_assets.trainer.numbers import Group, Row, finished
 
 
 def rule_config(config: TrainerConfig, root: str, n_train: int) -> RuleConfig:
@@ -29,6 +30,6 @@ def config_leaves(config: TrainerConfig) -> Row:
     """The live `config` leaves whose value a configuration fixes, as a row writes them."""
     isv = torch.zeros(slots.N_SLOTS, dtype=torch.float32)
     slots.bootstrap(isv, config)
-    found = measure_learning.configuration({"isv_full": isv})
+    found = finished(Group(lambda: measure_learning.configuration({"isv_full": isv})))
     fixed = {leaf.path for leaf in live_leaves() if leaf.phase_rule == "config"}
     return written({path: value for path, value in found.items() if path in fixed})

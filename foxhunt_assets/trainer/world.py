@@ -11,7 +11,8 @@ from foxhunt_assets.simulator.actions import N_ACTIONS
 from foxhunt_assets.simulator.observe import ACCOUNT_FEATURES
 from foxhunt_assets.simulator.simulator import Simulator
 from foxhunt_assets.simulator.walk import EvalWalk, TrainWalk, session_end_rows
-from foxhunt_assets.trainer import replay, reward, rollout, slots
+from foxhunt_assets.trainer import clock, replay, reward, rollout, slots
+from foxhunt_assets.trainer.clock import Clock
 from foxhunt_assets.trainer.config import TrainerConfig
 from foxhunt_assets.trainer.params import Layout, param_table
 from foxhunt_assets.trainer.program import Registry
@@ -39,11 +40,12 @@ class World:
         c, b = self.config, Registry(self.device)
         self.buffers = b
         self.layout = Layout(param_table(c, self.tape.features.shape[1], N_ACTIONS, N_ACCOUNT))
-        b.add(*self.layout.specs(), slots.SPEC, *sim_state.specs(c.model.accounts, c.env))
+        b.add(*self.layout.specs(), slots.SPEC, clock.SPEC, *sim_state.specs(c.model.accounts, c.env))
         b.add(*reward.specs(c.model.accounts))
         if not self.evaluating:
             b.add(*replay.specs(c, N_ACTIONS, N_ACCOUNT), *rollout.specs(c, N_ACTIONS, N_ACCOUNT))
             self.replay, self.rollout = Replay(b, c), Rollout(b, c)
+        self.clock = Clock(b)
         self.walk = self._walk()
         self.simulator = Simulator(c.env, self.tape.market, self.walk, b, c.model.accounts, c.model.window)
 

@@ -281,15 +281,15 @@ def test_no_live_leaf_is_constant_over_200_steps_unless_the_contract_says_why(tr
 
 def test_every_buffer_is_written_and_read_by_some_stage(trained, tmp_path):
     from foxhunt_assets.trainer.assemble import assemble
-    from foxhunt_assets.trainer.program import Scalars
+    from foxhunt_assets.trainer.program import Flags
 
     run = assemble(_other(trained, tmp_path))
     assert run.program.unwired() == []
     run.world.simulator.reset(0)
     for step in range(32):
-        s = Scalars(step=step)
-        for name in ("collect", *(["learn"] if step == 31 else []), "measure", "advance"):
-            (run.program.audit if step in (0, 31) else run.program.run)(name, s)
+        flags = Flags(closes=step == 31)
+        for name in ("collect", *(["shuffle", "learn"] if flags.closes else []), "measure", "advance"):
+            (run.program.audit if step in (0, 31) else run.program.run)(name, flags)
 
 
 @pytest.mark.slow
@@ -330,4 +330,4 @@ def _alive(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except FileNotFoundError:
         return False
-    return state != "Z"
+    return state != "Z" or len(os.listdir(f"/proc/{pid}/task")) > 1  # its last threads hold its locks

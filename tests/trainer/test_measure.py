@@ -14,7 +14,7 @@ from foxhunt_assets.market import features
 from foxhunt_assets.simulator.actions import HOLD
 from foxhunt_assets.trainer import measure
 from foxhunt_assets.trainer.assemble import Assembly, assemble
-from foxhunt_assets.trainer.program import Scalars
+from foxhunt_assets.trainer.program import Flags
 from tests.contracts.rule_cases import CONFIG
 from tests.trainer.fold_by_hand import make_fold_on_disk, tiny_config
 
@@ -28,7 +28,7 @@ def acted(tmp_path_factory) -> Assembly:
     run.world.simulator.reset(0)
     for step in range(12):
         for name in ("collect", "measure", *(["advance"] if step < 11 else [])):
-            run.program.run(name, Scalars(step=step))
+            run.program.run(name, Flags())
     return run
 
 
@@ -75,7 +75,7 @@ def test_the_rule_on_group_masses_runs_on_them_and_can_fail(acted):
 def test_an_account_that_starts_an_episode_has_no_carry_to_leave_and_no_action_to_switch_from(tmp_path):
     run = assemble(make_fold_on_disk(tmp_path, tiny_config()))
     run.world.simulator.reset(0)
-    run.program.run("collect", Scalars(step=0))
+    run.program.run("collect", Flags())
     world, collector, b = run.world, run.collector, run.world.buffers
     assert (collector.encoded.h != 0).any() and (collector.outcome.executed != HOLD).any()
     assert float(measure.encoding(collector, b)["encoder.cfc_carry_delta_norm"]) == 0

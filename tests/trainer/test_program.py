@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from foxhunt_assets.contracts.buffers import BufferSpec
-from foxhunt_assets.trainer.program import Program, Registry, Scalars, Stage, WiringFault
+from foxhunt_assets.trainer.program import Flags, Program, Registry, Stage, WiringFault
 
 
 def _program(run, **declared):
@@ -16,9 +16,9 @@ def _program(run, **declared):
 
 
 def test_a_declared_write_passes_and_an_undeclared_one_is_named():
-    _program(lambda r: r["a"].add_(1), writes=("a",)).audit("list", Scalars())
+    _program(lambda r: r["a"].add_(1), writes=("a",)).audit("list", Flags())
     with pytest.raises(WiringFault, match=r"list\.only wrote b"):
-        _program(lambda r: r["b"].add_(1), writes=("a",)).audit("list", Scalars())
+        _program(lambda r: r["b"].add_(1), writes=("a",)).audit("list", Flags())
 
 
 def test_names_must_exist_once():

@@ -1,0 +1,85 @@
+"""What a row sends to the host: copied to pinned memory behind the step that made it, handled by a thread a step late.
+
+On a CPU there is nothing to wait for and a row is handled where it is posted.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+import torch
+
+Handle = Callable[[tuple[torch.Tensor, ...]], None]
+
+_SLOTS = 8  # rows on their way at once: the step waits for the writer only when it falls that far behind
+
+
+class Outbox:
+    """handle: called with the tensors of each row on the host, row after row; it must not keep them.
+
+    A fault of `handle` is raised by the next `post` or `flush`, and nothing more is handled. Use as a context.
+    """
+
+    def __init__(self, device: torch.device, handle: Handle) -> None:
+        self.handle = handle
+        self.on_device = device.type == "cuda"
+        self._fault: BaseException | None = None
+        self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._posted: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._pinned: list[tuple[torch.Tensor, ...]] = []
+        self._events: list[torch.cuda.Event] = []
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Outbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is not None:
+            self._posted.put(None)
+            self._thread.join()
+
+    def post(self, tensors: tuple[torch.Tensor, ...]) -> None:
+        """Send the tensors as they are once the work queued so far is done; they may be overwritten by work after."""
+        if not self.on_device:
+            self.handle(tensors)
+            return
+        if self._thread is None:
+            self._start(tensors)
+        slot = self._free.get()
+        self._raise()
+        for pinned, x in zip(self._pinned[slot], tensors):
+            pinned.copy_(x, non_blocking=True)
+        self._events[slot].record()
+        self._posted.put(slot)
+
+    def flush(self) -> None:
+        """Wait until every posted row was handled."""
+        if self._thread is not None:
+            slots = [self._free.get() for _ in range(_SLOTS)]
+            for slot in slots:
+                self._free.put(slot)
+        self._raise()
+
+    def _start(self, tensors: tuple[torch.Tensor, ...]) -> None:
+        for slot in range(_SLOTS):
+            self._pinned.append(tuple(torch.empty(x.shape, dtype=x.dtype, pin_memory=True) for x in tensors))
+            self._events.append(torch.cuda.Event(blocking=True))
+            self._free.put(slot)
+        self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while (slot := self._posted.get()) is not None:
+            try:
+                if self._fault is None:
+                    self._events[slot].synchronize()
+                    self.handle(self._pinned[slot])
+            except BaseException as fault:  # whatever it is, the run's own thread must raise it
+                self._fault = fault
+            self._free.put(slot)
+
+    def _raise(self) -> None:
+        if self._fault is not None:
+            raise self._fault
