@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from kernels.acting import op as acting
 from kernels.adamw import op as adamw
 from kernels.c51 import op as c51
 from kernels.digest import op as digest
@@ -22,6 +23,7 @@ from kernels.lob import op as lob
 from kernels.pack import op as pack
 from kernels.philox import op as philox
 from kernels.policy import op as policy
+from kernels.ppo import op as ppo
 from kernels.reduce import op as reduce
 from kernels.ring import op as ring
 from kernels.scan import op as scan
@@ -369,3 +371,70 @@ class geometry_of_rows:
 
     def call(x):
         return geometry.geometry(x["h"], x["before"], x["counts"]).split(1)
+
+
+def acting_parts(x):
+    """Arguments of acting.acting, its state copied."""
+    parts = [kind(*(x[name] for name in kind._fields)) for kind in (acting.Heads, acting.Acted, acting.Paid)]
+    history = acting.History(*(x[name].clone() for name in acting.History._fields))
+    return (*parts, history, acting.Scale(0.02, 0.01, 0.3, 5000.0, 1.5, 1 / 64))
+
+
+@case("acting_quantities", "acting_folds", ulps=64)  # of single sums, whose terms cancel
+class acting_batch:
+    def inputs(g):
+        b = 150
+
+        def whole(low, high, *shape):
+            return torch.randint(low, high, shape or (b,), generator=g)
+
+        legal = torch.rand(b, 5, generator=g) < 0.6
+        legal[:, 2] = True
+        pi_logits, shares = torch.randn(b, 5, generator=g), torch.rand(b, 5, generator=g)
+        pi = pi_logits.masked_fill(~legal, float("-inf")).softmax(1)
+        return {
+            "q_logits": torch.randn(b, 5, 9, generator=g) * 3, "q_values": torch.randn(b, 5, generator=g),
+            "v_min": torch.tensor(-1.5), "v_max": torch.tensor(2.0), "v": torch.randn(b, generator=g),
+            "pi_logits": pi_logits, "pi": pi, "legal": legal, "frd_logits": torch.randn(b, 2, 6, generator=g) * 2,
+            "frd_atoms": torch.linspace(-3, 3, 6).double(), "sampled": pi.multinomial(1, generator=g)[:, 0],
+            "draw": whole(0, 2**32), "executed": whole(0, 5), "starts": torch.rand(b, generator=g) < 0.1,
+            "anchor": whole(0, 40), "labels": whole(-1, 6, 40, 2), "raw": torch.randn(b, generator=g).relu(),
+            "scaled": torch.randn(b, generator=g), "final": torch.randn(b, generator=g),
+            "core_cents": whole(-9000, 9000), "fee_cents": whole(0, 900), "closed": torch.rand(b, generator=g) < 0.3,
+            "shares": shares / shares.sum(1, keepdim=True).double(), "last_action": whole(0, 5),
+            "counts": whole(0, 99, 4, 5), "rows": torch.tensor([6]), "closed_raw": torch.tensor([2.5]).double(),
+        }  # fmt: skip
+
+    def call(x):
+        parts = acting_parts(x)
+        found = acting.acting(*parts)
+        return *found.split(1), *parts[3][:3]
+
+
+@case("ppo_rows", "ppo_keep", ulps=8)
+class ppo_minibatches:
+    def inputs(g):
+        n = 150
+        legal = torch.rand(n, 11, generator=g) < 0.6
+        legal[:, 2] = True
+        legal[0] = torch.arange(11) == 2
+        actions = torch.multinomial(legal.float(), 1, generator=g)[:, 0]
+        return {
+            "logits": torch.randn(n, 11, generator=g) * 3, "legal": legal, "actions": actions,
+            "rows": torch.randn(5, n, generator=g) * torch.tensor([[1.0], [0.3], [2], [1], [1]]),
+            "window": torch.tensor([0.3, 1.7], dtype=torch.float64),
+        }  # fmt: skip
+
+    def call(x):
+        values, noise, advantages, old, returns = x["rows"]
+        log_pi = torch.log_softmax(x["logits"].masked_fill(~x["legal"], -1e9), 1).gather(1, x["actions"][:, None])[:, 0]
+        stats = torch.zeros(len(ppo.NAMES), dtype=torch.float64, device=values.device)
+        gate, stops = torch.ones_like(values[:1]), torch.zeros_like(x["actions"][:1])
+        out = []
+        for part, kl_stop in enumerate((99.0, 99.0, 1e-9, 99.0)):  # the third is left out, and closes the gate
+            update = ppo.PPO(0.2, 0.5, 0.01, 0.02, kl_stop)
+            batch = (values, x["legal"], x["actions"], log_pi + noise, advantages, old, returns, x["window"])
+            *grads, sums = update.gradients(x["logits"] * (1 + part), *batch)
+            update.keep(sums, values.numel(), stats, gate, stops)
+            out += [*grads, gate.clone(), stops.clone(), *stats.float().split(1)]
+        return tuple(out)
