@@ -74,7 +74,7 @@ class Replay:
         for name in COLUMNS:
             column = self.b[f"replay_{name}"]
             column[at] = transition[name].to(column.dtype)
-        self.b["replay_draws"][at] = 0
+        self.b["replay_draws"].index_fill_(0, at, 0)
         tree = self.b["priority_tree"]
         top = tree[self.capacity :].max()
         sumtree.update(tree, at, torch.where(top > 0, top, torch.ones_like(top)).expand(n).contiguous())

@@ -1,0 +1,116 @@
+"""One run's rows on a CPU, on a GPU launch by launch and as captured graphs: the same code, the same bits a device."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from torch.overrides import TorchFunctionMode
+
+from foxhunt_assets.simulator.trades import TradeLog
+from foxhunt_assets.trainer import loop
+from foxhunt_assets.trainer.assemble import Assembly, assemble
+from foxhunt_assets.trainer.capture import Runner
+from foxhunt_assets.trainer.numbers import Row
+from foxhunt_assets.trainer.outbox import Outbox
+from foxhunt_assets.trainer.program import Flags
+from tests.trainer.fold_by_hand import make_fold_on_disk, tiny_config
+
+STEPS = 70  # two windows of 32 rows: the second is captured where graphs are
+GPU = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
+
+
+class Kept:
+    """What RowLog does with rows, in memory."""
+
+    def __init__(self, run: Assembly) -> None:
+        self.run, self.rows, self.trades = run, [], TradeLog("train")
+
+    def take(self, sent: tuple[torch.Tensor, ...]) -> None:
+        self.trades.add(*sent[2:4])
+        self.rows.append(self.run.diag.row(*sent[:2]))
+
+
+def train(home: Path, device: str, captured: bool, steps: int = STEPS) -> tuple[list[Row], dict[str, torch.Tensor]]:
+    """Rows and final state of `steps` training steps."""
+    spec = dataclasses.replace(make_fold_on_disk(home, tiny_config()), device=device)
+    run = assemble(spec)
+    run.runner = Runner(run.program, captured)
+    run.world.simulator.reset(0)
+    kept = Kept(run)
+    window = spec.config.learning.rollout_steps
+    with Outbox(run.world.device, kept.take) as outbox:
+        for step in range(steps):
+            loop._training_row(run, Flags(closes=(step + 1) % window == 0))
+            outbox.post(run.diag.outgoing)
+        outbox.flush()
+    state = {name: x.cpu() for name, x in run.world.buffers.state().items()}
+    return kept.rows, state | {"trades": kept.trades.state()}
+
+
+class NoHostReads(TorchFunctionMode):
+    """Refuses what waits for a device to answer."""
+
+    FORBIDDEN = (
+        "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "numpy", "cpu", "unique", "nonzero", "bincount",
+        "masked_select", "__contains__",
+    )  # fmt: skip
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        name = getattr(function, "__name__", "")
+        assert name not in self.FORBIDDEN, f"{name} in a stage"
+        return function(*args, **(kwargs or {}))
+
+
+def test_no_stage_waits_for_the_host(tmp_path):
+    run = assemble(make_fold_on_disk(tmp_path, tiny_config()))
+    run.world.simulator.reset(0)
+    for step in range(33):
+        closes = step == 31
+        for name in ("collect", *(["shuffle", "learn"] if closes else []), "measure", "advance"):
+            if step == 0:  # the first row lays out its packing
+                run.program.run(name, Flags(closes=closes))
+                continue
+            with NoHostReads():
+                run.program.run(name, Flags(closes=closes))
+
+
+@pytest.mark.parametrize("device", [GPU])
+def test_captured_and_eager_runs_are_equal_bit_for_bit(device, tmp_path):
+    eager, eager_state = train(tmp_path / "eager", device, captured=False)
+    captured, captured_state = train(tmp_path / "captured", device, captured=True)
+    assert len(eager) == len(captured) == STEPS
+    for a, b in zip(eager, captured):
+        assert a == b, [k for k in a if a[k] != b[k]][:5]
+    for name, x in eager_state.items():
+        assert torch.equal(x, captured_state[name]), name
+
+
+@pytest.mark.parametrize("device", [GPU])
+def test_a_replayed_row_waits_for_nothing(device, tmp_path):
+    run = assemble(dataclasses.replace(make_fold_on_disk(tmp_path, tiny_config()), device=device))
+    run.world.simulator.reset(0)
+    kept = Kept(run)
+    with Outbox(run.world.device, kept.take) as outbox:
+        for step in range(200):
+            if step == 100:
+                torch.cuda.set_sync_debug_mode("error")
+            loop._training_row(run, Flags(closes=(step + 1) % 32 == 0))
+            outbox.post(run.diag.outgoing)
+        torch.cuda.set_sync_debug_mode("default")
+        outbox.flush()
+    assert [row["step"] for row in kept.rows] == list(range(200))
+
+
+@pytest.mark.parametrize("device", [GPU])
+def test_the_first_row_is_the_one_of_a_cpu(device, tmp_path):
+    (here,), state = train(tmp_path / "cpu", "cpu", captured=False, steps=1)
+    (there,), other = train(tmp_path / "gpu", device, captured=True, steps=1)
+    for path, value in here.items():
+        if isinstance(value, float):
+            assert there[path] == pytest.approx(value, rel=1e-3, abs=1e-4), path
+        elif not path.endswith("digest32") and not path.startswith("checksums."):
+            assert there[path] == value, path
+    assert torch.equal(state["acct_row"], other["acct_row"]) and torch.equal(state["acct_cash_cents"], other["acct_cash_cents"])
