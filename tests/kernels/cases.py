@@ -29,6 +29,7 @@ from kernels.ring import op as ring
 from kernels.scan import op as scan
 from kernels.statistics import op as statistics
 from kernels.sumtree import op as sumtree
+from kernels.lookahead import op as lookahead
 
 Inputs = dict[str, torch.Tensor]
 
@@ -438,3 +439,22 @@ class ppo_minibatches:
             update.keep(sums, values.numel(), stats, gate, stops)
             out += [*grads, gate.clone(), stops.clone(), *stats.float().split(1)]
         return tuple(out)
+
+
+@case("lookahead_correlate", ulps=64)  # variances are differences of means
+class look_ahead:
+    def inputs(g):
+        px = torch.randint(100, 130, (60, 2), generator=g, dtype=torch.int32)
+        px[7] = lob.ABSENT
+        now = torch.randint(0, 50, (37,), generator=g)
+        return {
+            "x": torch.randn(37, 3, 40, generator=g), "bid_px": px, "ask_px": px + 1, "now": now,
+            "after": now + torch.randint(0, 4, (37,), generator=g),
+            "started": torch.rand(40, 5, generator=g).double() + 1,
+        }  # fmt: skip
+
+    def call(x):
+        tape = [x[name] for name in ("x", "bid_px", "ask_px", "now", "after")]
+        fresh, started = torch.zeros_like(x["started"]), x["started"].clone()
+        found = [lookahead.correlate(*tape, 0.01, moments) for moments in (fresh, started)]
+        return *found, fresh, started
