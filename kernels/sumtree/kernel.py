@@ -8,6 +8,8 @@ from kernels import build
 
 _THREADS = 32  # a draw is a chain of dependent reads: spread them over the chip
 _CLAIM_THREADS = 128  # that look through the lower rows of one
+_BLOCK = 256
+_SHARE = 1024  # leaves a block looks through for the largest
 _DEPTH = 11  # levels one block rebuilds: 1,024 nodes on the lowest it writes
 
 
@@ -38,11 +40,22 @@ def update(tree: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> N
     rebuild(tree)
 
 
-def probabilities(tree: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    """P(i) float32 [S]."""
-    indices = indices.contiguous()
+def append(tree: torch.Tensor, count: torch.Tensor, rows: int) -> None:
+    """The largest leaf to those from count on, then rebuild."""
+    capacity = tree.numel() // 2
+    blocks = build.ceil_div(capacity, _SHARE)
+    tops = tree.new_empty(blocks)
+    build.launch("sumtree", "sumtree_largest", (blocks,), (_BLOCK,), tree, capacity, _SHARE, tops)
+    build.launch("sumtree", "sumtree_append", (1,), (_BLOCK,), tree, tops, blocks, count, capacity, rows)
+    rebuild(tree)
+
+
+def weigh(
+    tree: torch.Tensor, indices: torch.Tensor, count: torch.Tensor, beta: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(leaves [S], weights [S])."""
     rows = indices.numel()
-    p = torch.empty(rows, dtype=torch.float32, device=tree.device)
-    grid = (build.ceil_div(rows, _THREADS),)
-    build.launch("sumtree", "sumtree_probabilities", grid, (_THREADS,), tree, indices, tree.numel() // 2, rows, p)
-    return p
+    leaves, weights = tree.new_empty(rows), tree.new_empty(rows)
+    args = (tree, indices.contiguous(), count, tree.numel() // 2, rows, beta, leaves, weights)
+    build.launch("sumtree", "sumtree_weigh", (1,), (_BLOCK,), *args)
+    return leaves, weights

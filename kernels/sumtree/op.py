@@ -56,8 +56,27 @@ def update(tree: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> N
     (kernel if build.on_gpu(tree) else reference).update(tree, indices, values)
 
 
-def probabilities(tree: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    """P(i) = leaf / total of leaves indices int64 [S], float32 [S]; 0 where the tree holds no mass."""
+def append(tree: torch.Tensor, count: torch.Tensor, rows: int) -> None:
+    """Give leaves count .. count + rows (modulo the capacity) the largest one held, 1 where none is, and rebuild.
+
+    count: int64 [1] on the device, what was appended before. Schaul et al. 2016, Algorithm 1, line 6.
+    """
+    _check_tree(tree)
+    check("count", count, (1,), torch.int64)
+    if not 0 < rows <= tree.numel() // 2:
+        raise ValueError(f"rows: {rows}, expected 1 to the capacity {tree.numel() // 2}")
+    (kernel if build.on_gpu(tree) else reference).append(tree, count, rows)
+
+
+def weigh(
+    tree: torch.Tensor, indices: torch.Tensor, count: torch.Tensor, beta: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(leaves [S], importance weights [S]) of the leaves drawn, int64 [S].
+
+    w = (N P)^-beta over the largest of them, P(i) = leaf / total, N = count int64 [1] held to the capacity.
+    Schaul et al. 2016, section 3.4.
+    """
     _check_tree(tree)
     check("indices", indices, (None,), torch.int64)
-    return (kernel if build.on_gpu(tree) else reference).probabilities(tree, indices)
+    check("count", count, (1,), torch.int64)
+    return (kernel if build.on_gpu(tree) else reference).weigh(tree, indices, count, beta)

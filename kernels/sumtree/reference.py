@@ -46,10 +46,24 @@ def sample(tree: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
     return descend(tree, stratified_mass(tree, u))
 
 
-def probabilities(tree: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
-    """P(i) = leaf / total [S], 0 without mass."""
-    total = tree[1]
-    return torch.where(total > 0, tree[tree.numel() // 2 + indices] / total, 0.0)
+def weigh(
+    tree: torch.Tensor, indices: torch.Tensor, count: torch.Tensor, beta: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(leaves [S], weights [S]): the weights are (length P)^-beta over their largest, P 0 without mass."""
+    capacity, total = tree.numel() // 2, tree[1]
+    leaves = torch.where(indices < 0, 0.0, tree[capacity + indices.clamp_min(0)])
+    p = torch.where(total > 0, leaves / total, 0.0)
+    weights = (count.clamp_max(capacity).to(tree.dtype) * p) ** -beta
+    return leaves, weights / weights.max()
+
+
+def append(tree: torch.Tensor, count: torch.Tensor, rows: int) -> None:
+    """The largest leaf, or 1, to the leaves from count on modulo the capacity; then rebuild."""
+    capacity = tree.numel() // 2
+    top = tree[capacity:].max()
+    at = (count + torch.arange(rows, device=tree.device)) % capacity
+    tree[capacity + at] = torch.where(top > 0, top, torch.ones_like(top))
+    rebuild(tree)
 
 
 def update(tree: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> None:

@@ -57,12 +57,58 @@ extern "C" __global__ void sumtree_set_leaves(float* __restrict__ tree, const lo
     if (!__syncthreads_or(taken) && threadIdx.x == 0) tree[capacity + mine] = values[row];
 }
 
-extern "C" __global__ void sumtree_probabilities(const float* __restrict__ tree,
-                                                 const long long* __restrict__ indices, long long capacity,
-                                                 long long rows, float* __restrict__ p)
+#define THREADS 256
+
+// Lane 0 of `values` gets the largest over the block.
+__device__ static void largest(float* values)
 {
-    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= rows) return;
-    float total = tree[1];
-    p[row] = total > 0.0f ? tree[capacity + indices[row]] / total : 0.0f;
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) values[threadIdx.x] = fmaxf(values[threadIdx.x], values[threadIdx.x + half]);
+    }
+    __syncthreads();
+}
+
+// tops[block] = the largest of the block's share of the leaves.
+extern "C" __global__ void sumtree_largest(const float* __restrict__ tree, long long capacity, long long share,
+                                           float* __restrict__ tops)
+{
+    __shared__ float values[THREADS];
+    long long first = blockIdx.x * share, end = first + share < capacity ? first + share : capacity;
+    float top = 0.0f;
+    for (long long i = first + threadIdx.x; i < end; i += THREADS) top = fmaxf(top, tree[capacity + i]);
+    values[threadIdx.x] = top;
+    largest(values);
+    if (threadIdx.x == 0) tops[blockIdx.x] = values[0];
+}
+
+// One block: leaves count .. count + rows, modulo the capacity, get the largest of all, or 1 where there is none.
+extern "C" __global__ void sumtree_append(float* __restrict__ tree, const float* __restrict__ tops, long long n_tops,
+                                          const long long* __restrict__ count, long long capacity, long long rows)
+{
+    __shared__ float values[THREADS];
+    float top = 0.0f;
+    for (long long i = threadIdx.x; i < n_tops; i += THREADS) top = fmaxf(top, tops[i]);
+    values[threadIdx.x] = top;
+    largest(values);
+    for (long long i = threadIdx.x; i < rows; i += THREADS)
+        tree[capacity + (*count + i) % capacity] = values[0] > 0.0f ? values[0] : 1.0f;
+}
+
+// One block: leaves and importance weights (length P)^-beta over their largest, of the leaves drawn.
+extern "C" __global__ void sumtree_weigh(const float* __restrict__ tree, const long long* __restrict__ indices,
+                                         const long long* __restrict__ count, long long capacity, long long rows,
+                                         float beta, float* __restrict__ leaves, float* __restrict__ weights)
+{
+    __shared__ float values[THREADS];
+    float total = tree[1], length = (float)(*count < capacity ? *count : capacity), top = 0.0f;
+    for (long long row = threadIdx.x; row < rows; row += THREADS) {
+        float leaf = indices[row] < 0 ? 0.0f : tree[capacity + indices[row]];
+        float weight = powf(length * (total > 0.0f ? leaf / total : 0.0f), -beta);
+        leaves[row] = leaf, weights[row] = weight;
+        top = fmaxf(top, weight);
+    }
+    values[threadIdx.x] = top;
+    largest(values);
+    for (long long row = threadIdx.x; row < rows; row += THREADS) weights[row] /= values[0];
 }

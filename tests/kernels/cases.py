@@ -9,17 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from foxhunt_assets.simulator.config import EnvConfig
+from foxhunt_assets.simulator.market_view import MarketView
+from foxhunt_assets.simulator.outcome import StepOutcome
+from foxhunt_assets.simulator.simulator import Simulator
+from foxhunt_assets.simulator.state import specs
+from foxhunt_assets.simulator.walk import TrainWalk, session_end_rows
 from kernels.acting import op as acting
 from kernels.adamw import op as adamw
+from kernels.attention import op as attention
 from kernels.c51 import op as c51
+from kernels.cfc import op as cfc
 from kernels.digest import op as digest
 from kernels.gae import op as gae
 from kernels.gather import op as gather
 from kernels.geometry import op as geometry
 from kernels.layernorm import op as layernorm
 from kernels.lob import op as lob
+from kernels.lookahead import op as lookahead
 from kernels.pack import op as pack
 from kernels.philox import op as philox
 from kernels.policy import op as policy
@@ -29,7 +39,8 @@ from kernels.ring import op as ring
 from kernels.scan import op as scan
 from kernels.statistics import op as statistics
 from kernels.sumtree import op as sumtree
-from kernels.lookahead import op as lookahead
+from kernels.vsn import op as vsn
+from tests.simulator import tapes
 
 Inputs = dict[str, torch.Tensor]
 
@@ -145,6 +156,41 @@ class normalised_sum:
         return out, total, mean, rstd, *layernorm.normalise_backward(total, mean, rstd, x["gain"], x["dy"])
 
 
+@case("vsn_forward", "vsn_backward", "reduce_parts", ulps=16)
+class selected_features:
+    def inputs(g):
+        logits, x, dy = torch.randn(3, 37, 70, generator=g)
+        return {"logits": logits, "x": x, "dy": dy}
+
+    def call(x):
+        mask, out = vsn.select(x["logits"], x["x"])
+        return mask, out, *vsn.select_backward(mask, x["x"], x["dy"])
+
+
+@case("attention_forward", "attention_backward", "reduce_parts", ulps=16)
+class attention_pools:
+    def inputs(g):
+        return {
+            "q": torch.randn(40, generator=g) * 3, "x": torch.randn(3, 11, 40, generator=g),
+            "beside": torch.randn(3, 5, generator=g), "dy": torch.randn(3, 45, generator=g),
+        }  # fmt: skip
+
+    def call(x):
+        weights, out = attention.pool(x["q"], x["x"], x["beside"])
+        return weights, out, *attention.pool_backward(x["q"], x["x"], weights, x["dy"])
+
+
+@case("cfc_forward", "cfc_backward", "reduce_parts", ulps=16)
+class cfc_cells:
+    def inputs(g):
+        x, z = torch.randn(2, 11, 160, generator=g)
+        return {"x": x, "z": z, "dt": torch.rand(11, generator=g) * 3, "dh": torch.randn(11, 40, generator=g)}
+
+    def call(x):
+        h, gate = cfc.cell(x["x"], x["z"], x["dt"])
+        return h, gate, *cfc.cell_backward(x["x"], x["z"], x["dt"], gate, x["dh"])
+
+
 @case("gae_backwards")
 class advantages:
     def inputs(g):
@@ -180,7 +226,7 @@ def _tree_inputs(capacity, draws, g):
     leaves = torch.rand(capacity, generator=g) * (torch.rand(capacity, generator=g) < 0.5)
     return {
         "tree": torch.cat([torch.zeros(capacity), leaves]), "u": torch.rand(draws, generator=g),
-        "rows": torch.randint(0, capacity, (draws,), generator=g),
+        "rows": torch.randint(0, capacity, (draws,), generator=g), "count": torch.tensor([capacity - 1]),
     }  # fmt: skip
 
 
@@ -190,13 +236,18 @@ def _tree_call(x):
     sumtree.rebuild(tree)
     drawn, none = sumtree.sample(tree, x["u"]), sumtree.sample(empty, x["u"])
     sumtree.update(tree, x["rows"], x["u"])
-    return drawn, none, tree, sumtree.probabilities(tree, x["rows"]), sumtree.probabilities(empty, x["rows"])
+    weights = sumtree.weigh(tree, drawn, x["count"], 0.4)
+    updated = tree.clone()
+    sumtree.append(tree, x["count"], min(5, tree.numel() // 2))
+    return drawn, none, updated, *weights, tree, *sumtree.weigh(empty, x["rows"], x["count"], 0.0)
 
 
-_TREE = ("sumtree_rebuild", "sumtree_sample", "sumtree_set_leaves", "sumtree_probabilities")
+_TREE = (
+    "sumtree_rebuild", "sumtree_sample", "sumtree_set_leaves", "sumtree_largest", "sumtree_append", "sumtree_weigh",
+)  # fmt: skip
 
 
-@case(*_TREE)
+@case(*_TREE, ulps=2)
 class sum_tree:
     def inputs(g):
         return _tree_inputs(64, 50, g)  # 50 rows on 64 leaves: duplicates
@@ -204,7 +255,7 @@ class sum_tree:
     call = _tree_call
 
 
-@case(*_TREE)
+@case(*_TREE, ulps=2)
 class sum_tree_of_several_blocks:
     def inputs(g):
         return _tree_inputs(4096, 33, g)
@@ -215,7 +266,10 @@ class sum_tree_of_several_blocks:
 @case(*_TREE[1:])
 class sum_tree_of_one_leaf:
     def inputs(g):
-        return {"tree": torch.tensor([0.0, 2.0]), "u": torch.rand(2, generator=g), "rows": torch.zeros(2).long()}
+        return {
+            "tree": torch.tensor([0.0, 2.0]), "u": torch.rand(2, generator=g), "rows": torch.zeros(2).long(),
+            "count": torch.tensor([9]),
+        }  # fmt: skip
 
     call = _tree_call
 
@@ -439,6 +493,40 @@ class ppo_minibatches:
             update.keep(sums, values.numel(), stats, gate, stops)
             out += [*grads, gate.clone(), stops.clone(), *stats.float().split(1)]
         return tuple(out)
+
+
+@case("account_step", "account_advance", "account_observe", "philox_words", captured=False)
+class accounts:
+    """The twin is the torch simulator: what it is held to in tests/simulator/test_kernel.py, under every schedule."""
+
+    def inputs(g):
+        tape, _, _ = tapes.random_tape(np.random.default_rng(0), rows=60)
+        drawn = {
+            "actions": torch.randint(0, 11, (5, 40), generator=g),
+            "signs": torch.randint(-1, 2, (5, 40, 3), generator=g, dtype=torch.int8),
+        }
+        market = vars(tapes.view(tape)).items()
+        return drawn | {name: column for name, column in market if isinstance(column, torch.Tensor)}
+
+    def call(x):
+        env = EnvConfig(min_hold_steps=0, episode_length=3, latency_steps=2, lots_large=3, trail_initial_mult=1.0)
+        actions, signs = x["actions"], x["signs"]
+        market = MarketView(**{k: v for k, v in x.items() if k not in ("actions", "signs")}, tick_cents=1250)
+        ones = {s.name: torch.ones(s.shape, dtype=getattr(torch, s.dtype)) for s in specs(40, env)}
+        buffers = {name: one.to(market.device) for name, one in ones.items()}
+        ends = session_end_rows(60, [(20, "session"), (35, "gap"), (60, "file")])
+        walk = TrainWalk(market, [(0, 20), (20, 30), (42, 60)], ends, buffers, 3, 2)
+        sim = Simulator(env, market, walk, buffers, 40, 2)
+        sim.reset(0)
+        seen = [sim.observe().clone(), sim.legal_mask().clone()]
+        for step in range(5):
+            out = sim.step(actions[step], step, signs[step], phase_end=step == 4)
+            mask = out.trade_mask[:, :, None]
+            words = {name: getattr(out, name) for name in StepOutcome.__dataclass_fields__}
+            seen += [(value * mask if name == "trades" else value.clone()) for name, value in words.items()]
+            sim.advance(step)
+            seen += [sim.observe().clone(), sim.legal_mask().clone()]
+        return *seen, *buffers.values()
 
 
 @case("lookahead_correlate", ulps=64)  # variances are differences of means

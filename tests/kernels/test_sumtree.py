@@ -26,8 +26,9 @@ def test_priorities_probabilities_and_the_stratified_mid_points():
     leaves = [abs(d) ** 0.6 for d in (0.5, 1.0, 2.0, 4.0)]
     tree = _tree(leaves)
     assert float(tree[1]) == pytest.approx(5.472867232, abs=1e-6)
-    p = op.probabilities(tree, torch.arange(4))
-    assert p.tolist() == pytest.approx([0.120549965, 0.182719580, 0.276951094, 0.419779361], abs=1e-7)
+    found, weights = op.weigh(tree, torch.arange(4), torch.tensor([4]), 0.4)
+    assert (found / tree[1]).tolist() == pytest.approx([0.120549965, 0.182719580, 0.276951094, 0.419779361], abs=1e-7)
+    assert weights.tolist() == pytest.approx([1, 0.846745312, 0.716977624, 0.607097442], abs=1e-6)
     middle = torch.full((4,), 0.5)
     mass = reference.stratified_mass(tree, middle).tolist()
     assert mass == pytest.approx([0.684108404, 2.052325212, 3.420542020, 4.788758828], abs=1e-6)
@@ -60,7 +61,7 @@ def test_an_empty_slot_is_never_drawn_even_from_a_drifted_root():
 def test_a_tree_without_mass_draws_no_row():
     tree = op.new_tree(8)
     assert op.sample(tree, torch.tensor([0.0, 0.5])).tolist() == [-1, -1]
-    assert op.probabilities(tree, torch.tensor([0, 7])).tolist() == [0, 0]
+    assert op.weigh(tree, torch.tensor([0, -1]), torch.tensor([0]), 0.4)[0].tolist() == [0, 0]
 
 
 def test_the_lowest_batch_row_wins_a_duplicate():
@@ -78,6 +79,23 @@ def test_update_can_empty_a_slot():
 def test_a_single_leaf_is_its_own_root():
     tree = _tree([2.0])
     assert tree.tolist() == [0, 2] and op.sample(tree, torch.tensor([0.9])).tolist() == [0]
+
+
+def test_what_is_appended_gets_the_largest_priority_held_and_wraps():
+    tree = op.new_tree(4)
+    op.append(tree, torch.tensor([0]), 3)
+    assert tree.tolist() == [0, 3, 2, 1, 1, 1, 1, 0]  # 1 where none is held
+    op.update(tree, torch.tensor([1]), torch.tensor([5.0]))
+    op.append(tree, torch.tensor([7]), 2)  # leaves 3 and 0
+    assert _leaves(tree) == [5, 5, 1, 5] and float(tree[1]) == 16
+
+
+def test_weights_count_what_is_held():
+    tree = _tree([1.0, 3.0, 0.0, 0.0])
+    ratio = op.weigh(tree, torch.tensor([0, 1, 0]), torch.tensor([2]), 0.5)[1]
+    assert ratio.tolist() == pytest.approx([1, 3**-0.5, 1])
+    full = op.weigh(tree, torch.tensor([1, 1]), torch.tensor([99]), 0.5)[1]  # N cancels in what is normalised
+    assert full.tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("capacity", [3, 6, 12, 1000])
