@@ -1,8 +1,9 @@
 """The encoder: VSN gate -> block 1 -> LN a -> block 2 -> LN b -> learned-query attention pool -> CfC cell.
 
-Pure functions of (parameters, inputs). The blocks are diagonal selective state-space blocks: input-dependent decay
-and drive by linear projection, one static output weight a channel; they are not the full Mamba-2 (no convolution,
-no gate, no heads), whose names their buffers keep.
+Pure functions of (parameters, inputs). A part is its matrix products, the kernel behind them, and the gradient of
+both written out, so that no elementwise step is a launch of its own. The blocks are diagonal selective state-space
+blocks: input-dependent decay and drive by linear projection, one static output weight a channel; they are not the
+full Mamba-2 (no convolution, no gate, no heads), whose names their buffers keep.
 Sources: Lim 2021 (1912.09363, variable selection, as a plain softmax gate); Gu & Dao 2023 (2312.00752, selective
 scan); Bahdanau 2015 (attention pooling with a learned query); Hasani 2022 (2106.13898, Eq. 10, the CfC cell
 without a backbone).
@@ -10,7 +11,6 @@ without a backbone).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +19,11 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from kernels.attention import op as attention
+from kernels.cfc import op as cfc
 from kernels.layernorm import op as layernorm
 from kernels.scan import op as scan
+from kernels.vsn import op as vsn
 
 LN_EPS = 1e-5
 Params = Mapping[str, torch.Tensor]
@@ -53,17 +56,37 @@ def encode(p: Params, x: torch.Tensor, account: torch.Tensor, carry: torch.Tenso
     mask, gated = variable_selection(p, x)
     ln_a, l1, decay1, state1, rstd_a = ssm_block(p, "mamba2_l1", "ln_a", gated)
     ln_b, l2, decay2, state2, rstd_b = ssm_block(p, "mamba2_l2", "ln_b", ln_a)
-    attn, context = attention_pool(p["attn_q"], ln_b)
-    h, gate = cfc_cell(p, torch.cat([context, account], dim=1), carry, dt)
+    attn, joined = attention_pool(p["attn_q"], ln_b, account)
+    h, gate = cfc_cell(p, joined, carry, dt)
+    context = joined[:, : h.shape[1]]
     return Encoded(
         h, mask, gated, l1, decay1, state1, ln_a, rstd_a, l2, decay2, state2, ln_b, rstd_b, attn, context, gate
     )
 
 
 def variable_selection(p: Params, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(softmax weights, F x weights x input): the factor F keeps the scale of the input at a uniform gate."""
-    mask = torch.softmax(F.linear(x, p["vsn_w"], p["vsn_b"]), dim=-1)
-    return mask, mask * x * x.shape[-1]
+    """(softmax weights, F x weights x input), each [R, K, F]: the second differentiable once, in the parameters."""
+    out, mask = _Selection.apply(x.detach(), p["vsn_w"], p["vsn_b"])
+    return mask, out
+
+
+class _Selection(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        mask, out = vsn.select(F.linear(x, w, b).flatten(0, 1), x.flatten(0, 1))
+        ctx.save_for_backward(x, mask)
+        mask = mask.view_as(x)
+        ctx.mark_non_differentiable(mask)
+        ctx.set_materialize_grads(False)
+        return out.view_as(x), mask
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_out: torch.Tensor, _: None) -> tuple[None, torch.Tensor, torch.Tensor]:
+        x, mask = ctx.saved_tensors
+        x = x.flatten(0, 1)
+        d_logits, d_b = vsn.select_backward(mask, x, d_out.flatten(0, 1))
+        return None, d_logits.t() @ x, d_b
 
 
 def ssm_block(p: Params, name: str, norm: str, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -121,14 +144,56 @@ def _stacked(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return torch.cat([first, second])
 
 
-def attention_pool(q: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(weights [R, K], context [R, H]): softmax(q . x_k / sqrt(H)), then the weighted sum."""
-    weights = torch.softmax((x @ q) / math.sqrt(q.numel()), dim=1)
-    return weights, (weights[:, :, None] * x).sum(dim=1)
+def attention_pool(q: torch.Tensor, x: torch.Tensor, beside: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(weights [R, K], [context, beside] [R, H + A]): softmax(q . x_k / sqrt(H)), then the weighted sum over k.
+
+    The second is differentiable once, in q and x.
+    """
+    joined, weights = _Pool.apply(q, x, beside.detach())
+    return weights, joined
+
+
+class _Pool(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: torch.Tensor, x: torch.Tensor, beside: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        weights, joined = attention.pool(q, x, beside)
+        ctx.save_for_backward(q, x, weights)
+        ctx.mark_non_differentiable(weights)
+        ctx.set_materialize_grads(False)
+        return joined, weights
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_joined: torch.Tensor, _: None) -> tuple[torch.Tensor, torch.Tensor, None]:
+        q, x, weights = ctx.saved_tensors
+        return *attention.pool_backward(q, x, weights, d_joined), None
 
 
 def cfc_cell(p: Params, x: torch.Tensor, carry: torch.Tensor, dt: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(h', gate): h' = tanh(f1)(1 - t) + tanh(f2) t with t = sigmoid(a dt + b), the four from [x, carry]."""
-    f1, f2, a, b = (F.linear(x, p["cfc_w_in"], p["cfc_b"]) + F.linear(carry, p["cfc_w_rec"])).chunk(4, dim=1)
-    gate = torch.sigmoid(a * dt[:, None] + b)
-    return torch.tanh(f1) * (1.0 - gate) + torch.tanh(f2) * gate, gate
+    """(h', gate), each [R, H]: h' = tanh(f1)(1 - t) + tanh(f2) t with t = sigmoid(a dt + b), the four from [x, carry].
+
+    h' is differentiable once, in the parameters, x and carry.
+    """
+    return _Cell.apply(x, carry, dt.detach(), p["cfc_w_in"], p["cfc_w_rec"], p["cfc_b"])
+
+
+class _Cell(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, carry: torch.Tensor, dt: torch.Tensor, w_in: torch.Tensor, w_rec: torch.Tensor,
+        b: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        from_x, from_carry = F.linear(x, w_in, b), F.linear(carry, w_rec)
+        h, gate = cfc.cell(from_x, from_carry, dt)
+        ctx.save_for_backward(x, carry, dt, w_in, w_rec, from_x, from_carry, gate)
+        ctx.mark_non_differentiable(gate)
+        ctx.set_materialize_grads(False)
+        return h, gate
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_h: torch.Tensor, _: None) -> tuple[torch.Tensor | None, ...]:
+        x, carry, dt, w_in, w_rec, from_x, from_carry, gate = ctx.saved_tensors
+        d, d_b = cfc.cell_backward(from_x, from_carry, dt, gate, d_h)
+        d_carry = d @ w_rec if ctx.needs_input_grad[1] else None
+        return d @ w_in, d_carry, None, d.t() @ x, d.t() @ carry, d_b

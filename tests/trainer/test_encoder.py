@@ -26,9 +26,10 @@ def test_cfc_cell_by_hand():
 
 def test_attention_pool_by_hand():
     h = torch.tensor([[[1.0, 0], [0, 1], [1, 1]]], dtype=F64)
-    weights, context = encoder.attention_pool(torch.tensor([0.5, -0.5], dtype=F64), h)
+    account = torch.tensor([[7.0, -3.0, 2.0]], dtype=F64)
+    weights, joined = encoder.attention_pool(torch.tensor([0.5, -0.5], dtype=F64), h, account)
     assert weights[0].tolist() == pytest.approx([0.455527490, 0.224606344, 0.319866166], abs=1e-9)
-    assert context[0].tolist() == pytest.approx([0.775393656, 0.544472510], abs=1e-9)
+    assert joined[0].tolist() == pytest.approx([0.775393656, 0.544472510, 7, -3, 2], abs=1e-9)
 
 
 def test_variable_selection_is_the_gate_times_the_width():
@@ -85,6 +86,29 @@ def test_parameters_that_lie_together_are_taken_as_one_without_a_copy():
         assert torch.equal(both, torch.cat([a, b])) and both.data_ptr() == a.data_ptr()
         apart = encoder._stacked(b, a)
         assert torch.equal(apart, torch.cat([b, a])) and apart.data_ptr() not in (a.data_ptr(), b.data_ptr())
+
+
+def test_gradients_of_the_other_parts_equal_differences():
+    g = torch.Generator().manual_seed(6)
+    x, w, b = (torch.randn(shape, dtype=F64, generator=g, requires_grad=True) for shape in ((2, 3, 5), (5, 5), (5,)))
+    q, carry = (torch.randn(shape, dtype=F64, generator=g, requires_grad=True) for shape in ((5,), (2, 4)))
+    w_in, w_rec, c = (
+        torch.randn(shape, dtype=F64, generator=g, requires_grad=True) for shape in ((16, 7), (16, 4), 16)
+    )
+    account, dt = torch.randn(2, 2, dtype=F64, generator=g), torch.tensor([0.7, 2.0], dtype=F64)
+
+    def selection(w, b):
+        return encoder.variable_selection({"vsn_w": w, "vsn_b": b}, x)[1]
+
+    def pool(q, x):
+        return encoder.attention_pool(q, x, account)[1]
+
+    def cell(x, carry, w_in, w_rec, b):
+        return encoder.cfc_cell({"cfc_w_in": w_in, "cfc_w_rec": w_rec, "cfc_b": b}, x, carry, dt)[0]
+
+    joined = pool(q, x).detach().requires_grad_()
+    for part, leaves in ((selection, (w, b)), (pool, (q, x)), (cell, (joined, carry, w_in, w_rec, c))):
+        assert torch.autograd.gradcheck(part, leaves, check_undefined_grad=False)
 
 
 def test_gradient_equals_central_differences():

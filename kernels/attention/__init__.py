@@ -1,0 +1,1 @@
+"""Attention pooling over the steps of a window by one learned query, with its backward."""

@@ -1,0 +1,1 @@
+"""The closed-form continuous-time cell behind its two products, with its backward."""

@@ -1,0 +1,34 @@
+"""Host side of vsn.cu: the functions of reference.py."""
+
+from __future__ import annotations
+
+import torch
+
+from kernels import build
+from kernels.reduce import kernel as reduce
+
+_LANES, _ROWS, _DEPTH = 32, 8, 16
+_FEATURES = 256  # most of a row of the backward
+_PARTS = 256  # blocks of the backward at most: as many as one launch of `reduce` adds
+
+
+def select(logits: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(mask, mask x F), each [N, F]."""
+    rows, features = x.shape
+    mask, out = x.new_empty(rows, features), x.new_empty(rows, features)
+    args = (logits.contiguous(), x.contiguous(), rows, features, mask, out)
+    build.launch("vsn", "vsn_forward", (build.ceil_div(rows, _ROWS),), (_LANES, _ROWS), *args)
+    return mask, out
+
+
+def select_backward(mask: torch.Tensor, x: torch.Tensor, dy: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(dL/dlogits [N, F], its sum over the rows [F])."""
+    rows, features = x.shape
+    if features > _FEATURES:
+        raise ValueError(f"x: {features} features, a row of the kernel holds at most {_FEATURES}")
+    part_rows = _DEPTH * build.ceil_div(rows, _DEPTH * _PARTS)
+    blocks = build.ceil_div(rows, part_rows)
+    d_logits, parts = x.new_empty(rows, features), x.new_empty(blocks, features)
+    args = (mask.contiguous(), x.contiguous(), dy.contiguous(), rows, features, part_rows, d_logits, parts)
+    build.launch("vsn", "vsn_backward", (blocks,), (_LANES, _DEPTH), *args)
+    return d_logits, reduce.sum_rows(parts)
