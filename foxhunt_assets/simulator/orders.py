@@ -173,5 +173,8 @@ def memory_of(buffers: Buffers, side: str) -> lob.Memory:
 
 
 def store_memory(buffers: Buffers, side: str, memory: lob.Memory) -> None:
-    for field, value in zip(("px", "lots", "sz"), memory):
-        buffers[f"acct_taken_{side}_{field}"].copy_(value)
+    """Keep what was taken; a place where nothing was is as empty as at the start, whatever the book showed there."""
+    taken = memory.taken_lots > 0
+    buffers[f"acct_taken_{side}_px"].copy_(torch.where(taken, memory.taken_px, ABSENT_PX))
+    buffers[f"acct_taken_{side}_lots"].copy_(memory.taken_lots)
+    buffers[f"acct_taken_{side}_sz"].copy_(torch.where(taken, memory.taken_sz, 0))

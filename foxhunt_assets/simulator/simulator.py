@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from torch.nn.functional import pad
 
 from foxhunt_assets.contracts.tables import ABSENT_PX
 from foxhunt_assets.errors import BadInput
@@ -15,66 +15,19 @@ from foxhunt_assets.simulator.config import EnvConfig
 from foxhunt_assets.simulator.legal import legal_actions
 from foxhunt_assets.simulator.market_view import MarketView, segment_bounds
 from foxhunt_assets.simulator.observe import account_state
+from foxhunt_assets.simulator.on_device import OnDevice
 from foxhunt_assets.simulator.orders import COUNTS, Book, read_book, store_memory
+from foxhunt_assets.simulator.outcome import StepOutcome
 from foxhunt_assets.simulator.state import Buffers, load_units, specs, store_units
 from foxhunt_assets.simulator.units import PNL, REASONS
 from foxhunt_assets.simulator.walk import Step, Walk
+from kernels import build
+
+__all__ = ["Simulator", "StepOutcome"]
 
 _SESSION, _BLOWN, _GAP, _LENGTH, _PHASE_END = (
     REASONS.index(name) for name in ("session", "blown", "gap", "length", "phase_end")
 )
-
-
-@dataclass(frozen=True)
-class StepOutcome:
-    """What one step did, [B] each; money int64 cents, counts int64. Nothing here aliases a buffer."""
-
-    anchor: torch.Tensor  # int64, row of the decision
-    next_row: torch.Tensor  # int64, row the account stands on now; ended accounts have not jumped yet
-    episode_start: torch.Tensor  # bool, an episode started on the decision row
-    episode_age: torch.Tensor  # int64, steps since the episode started, at the decision
-    executed: torch.Tensor  # int64, the decided action, a2_hold where it was illegal
-    illegal: torch.Tensor  # bool, the action given was illegal
-    ineffective: torch.Tensor  # bool, the action due was not a2_hold and changed no order, unit or trail
-
-    equity_change_cents: torch.Tensor  # marked to market, net of fees
-    core_cents: torch.Tensor  # the same before fees
-    fee_cents: torch.Tensor  # fees of this step's fills
-    realised_cents: torch.Tensor  # net pnl of this step's closes
-    cash_change_cents: torch.Tensor  # sell value - buy value - fees of this step's fills
-    episode_equity_cents: torch.Tensor  # start equity + net pnl of the episode; 0 or less is blown
-    phase_equity_cents: torch.Tensor  # realised + open net pnl since the phase began
-    open_cents: torch.Tensor  # open pnl at the mark, net of entry fees
-    mark_half_ticks: torch.Tensor  # mid of next_row, last valid one if a touch is absent
-    mark_change_half_ticks: torch.Tensor  # since the decision row; 0 where either has no mid yet
-
-    terminated: torch.Tensor  # bool: blown, or session end
-    truncated: torch.Tensor  # bool: length, gap or end of range, end of phase; never with terminated
-    end_reason: torch.Tensor  # int64 index into REASONS, 0 while the episode goes on
-    trades: torch.Tensor  # int64 [B, M, len(TRADE_FIELDS)], M = 3 x max_units
-    trade_mask: torch.Tensor  # bool [B, M], the rows that are there
-    trade_closed: torch.Tensor  # bool, at least one row
-
-    lots_before: torch.Tensor  # signed
-    units_before: torch.Tensor
-    lots: torch.Tensor  # signed, after the step
-    orders: torch.Tensor  # market orders that reached the book
-    policy_orders: torch.Tensor
-    fills: torch.Tensor  # orders with at least one lot filled
-    fill_lots: torch.Tensor
-    buy_lots: torch.Tensor
-    rejected: torch.Tensor  # intents refused before the book
-    cancelled_lots: torch.Tensor  # asked and not filled
-    forced_rest_lots: torch.Tensor  # filled beyond what the book showed
-    levels_max: torch.Tensor  # deepest level a fill reached
-    slippage_half_ticks: torch.Tensor  # adverse distance from the mid x lots
-    touch_fills: torch.Tensor  # fills on a book with a displayed touch
-    touch_take: torch.Tensor  # float64, sum over them of lots over the touch's displayed size
-    lag_ns: torch.Tensor  # sum over fills of the fill book's ts_event less the decision row's
-    units_added: torch.Tensor  # units opened on top of an open unit
-    units_closed_singly: torch.Tensor  # units closed by a stop or a half close that left the account with lots
-    tightened: torch.Tensor  # open units whose trail distance fell
-    loosened: torch.Tensor
 
 
 class _Before(NamedTuple):
@@ -91,6 +44,9 @@ class Simulator:
 
     Use: reset(step) begins a phase; then legal_mask, observe, step, and advance once the outcome was used (in
     between, observe describes the account on its next row, flattened where the episode ended).
+
+    On a CUDA device a step and an advance are a launch each, bit-equal to the torch operations below, and what
+    legal_mask, observe and step return are the simulator's own tensors, which its next step or advance writes over.
     """
 
     def __init__(self, env: EnvConfig, market: MarketView, walk: Walk, buffers: Buffers, accounts: int, window: int):
@@ -99,6 +55,9 @@ class Simulator:
         self.env, self.market, self.walk, self.buffers = env, market, walk, buffers
         self.accounts, self.window = accounts, window
         self.segment_first, self.segment_last = segment_bounds(market.segment)
+        rows = torch.arange(market.rows, device=market.device)
+        self._warm = rows - self.segment_first + 1 >= window
+        self._device = OnDevice(env, market, walk, buffers, self._warm) if build.on_gpu(market.ts) else None
 
     def reset(self, step: Step) -> None:
         """Begin a phase whose first step number is step: fresh accounts on their first rows."""
@@ -113,6 +72,9 @@ class Simulator:
 
         What such an account had decided and was still on its way to the book is dropped: it never became an order.
         """
+        if self._device is not None:
+            self._device.advance(step)
+            return
         ended = self.buffers["acct_ended"].clone()
         self.walk.advance(ended, step)
         self._seat(ended)
@@ -122,12 +84,16 @@ class Simulator:
 
         Only a2_hold is legal while the segment has fewer than K rows up to and with the account's own.
         """
-        b, row = self.buffers, self.walk.anchor
-        warm = row - self.segment_first[row] + 1 >= self.window
+        if self._device is not None:
+            return self._device.legal_mask()
+        b = self.buffers
+        warm = self._warm[self.walk.anchor]
         return legal_actions(self.env, b["acct_side"], load_units(b), b["acct_step"], warm)
 
     def observe(self) -> torch.Tensor:
         """float32 [B, 12], the account state in the order of ACCOUNT_FEATURES."""
+        if self._device is not None:
+            return self._device.observe()
         return account_state(self.env, self.buffers, self.walk.rows_left())
 
     def step(
@@ -140,16 +106,17 @@ class Simulator:
         opens. phase_end: close everything on the next book. drain: the row after the last evaluation step: no
         action, no time passes, everything closes on the book the accounts stand on.
         """
+        if self._device is not None:
+            return self._device.step(actions, step, entry_signs, phase_end, drain)
         b, walk = self.buffers, self.walk
+        b["acct_step"].fill_(step)
         anchor = walk.anchor.clone()
         row = anchor if drain else walk.next_row
         legal = self.legal_mask().gather(1, actions[:, None])[:, 0]
         executed = torch.where(legal & (not drain), actions, HOLD)
         due, signs = (executed, entry_signs) if drain else self._due(executed, entry_signs)
         book = read_book(self.market, row, b)
-        work = AccountStep(
-            self.env, self.market.tick_cents, book, b, b["acct_step"].fill_(step), self.market.ts_event[anchor]
-        )
+        work = AccountStep(self.env, self.market.tick_cents, book, b, b["acct_step"], self.market.ts_event[anchor])
         before = _Before(anchor, work.signed_lots, work.units.number, b["acct_equity_cents"].clone())
         if not drain:
             work.stops()
@@ -199,7 +166,8 @@ class Simulator:
         equity = self.env.start_equity_cents + b["acct_realised_cents"] + work.realised + open_cents
         change = equity - before.equity
         mark_known = book.mark_valid & b["acct_mark_valid"]
-        mask = torch.cat(work.masks, 1)
+        mask, trades = torch.cat(work.masks, 1), torch.cat(work.rows, 1)
+        missing = 3 * self.env.max_units - mask.shape[1]  # a drain sends neither stops nor an order
         terminated = (reason == _SESSION) | (reason == _BLOWN)
         return StepOutcome(
             anchor=before.anchor,
@@ -221,8 +189,8 @@ class Simulator:
             terminated=terminated,
             truncated=(reason > 0) & ~terminated,
             end_reason=reason,
-            trades=torch.cat(work.rows, 1),
-            trade_mask=mask,
+            trades=pad(trades, (0, 0, missing, 0)),
+            trade_mask=pad(mask, (missing, 0)),
             trade_closed=mask.any(1),
             lots_before=before.lots,
             units_before=before.units,

@@ -84,6 +84,10 @@ class Walk(ABC):
     def advance(self, ended: torch.Tensor, step: Step) -> None:
         """After step: accounts whose episode ended (bool [B]) jump to where their next one starts."""
 
+    @abstractmethod
+    def jump(self) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
+        """The tensors and numbers that kernels.account needs to do what `advance` does."""
+
 
 class TrainWalk(Walk):
     """Episodes start on rows drawn by Philox(seed, "episode_start", step, account), window rows behind included."""
@@ -110,6 +114,11 @@ class TrainWalk(Walk):
 
     def advance(self, ended: torch.Tensor, step: Step) -> None:
         self.row.copy_(torch.where(ended, self._draw(step + 1), self.row))
+
+    def jump(self) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
+        key0, key1 = philox.key(self.seed)
+        numbers = {"purpose": philox.PURPOSES["episode_start"], "key0": key0, "key1": key1}
+        return {"starts": self.starts}, {"n_starts": self.starts.shape[0], **numbers}
 
     def _draw(self, step: Step) -> torch.Tensor:
         word = philox.words(self.seed, "episode_start", step, self._account, 1)[:, 0]
@@ -156,6 +165,10 @@ class EvalWalk(Walk):
         # Past its last anchor an account stays where it is: only the drain row follows.
         jumps = ended & (target >= self.row) & (target <= self._last)
         self.row.copy_(torch.where(jumps, target, self.row))
+
+    def jump(self) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
+        tables = {"next_anchor": self._next_anchor, "last_anchor": self._last}
+        return tables, dict.fromkeys(("n_starts", "purpose", "key0", "key1"), 0)
 
 
 def _stretch_last(market: MarketView, ranges: Sequence[Range]) -> torch.Tensor:

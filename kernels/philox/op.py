@@ -18,8 +18,12 @@ PURPOSES: dict[str, int] = {
 
 def words(seed: int, purpose: str, step: int | torch.Tensor, rows: torch.Tensor, lanes: int) -> torch.Tensor:
     """int64 tensor [len(rows), lanes] of uint32 draws; rows is an int64 tensor of row numbers below 2^32."""
-    key = (seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF)
-    return (kernel if build.on_gpu(rows) else reference).words(rows, lanes, step, PURPOSES[purpose], key)
+    return (kernel if build.on_gpu(rows) else reference).words(rows, lanes, step, PURPOSES[purpose], key(seed))
+
+
+def key(seed: int) -> tuple[int, int]:
+    """The two key words of a seed."""
+    return seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
 
 
 def uniform(drawn: torch.Tensor) -> torch.Tensor:
