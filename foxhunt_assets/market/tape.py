@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 SNAPSHOTS_FILE = "snapshots.arrow"
 SEGMENTS_FILE = "segments.parquet"
-PIECE_ROWS = 1 << 18  # of one column at a time: 10 MiB of a level list
+PIECE_BYTES = 8 << 20  # of one column at a time
 
 # torch has few unsigned types and fewer operators on them: uint8 becomes int32, uint32 becomes int64.
 _WIDENED = {"uint8": torch.int32, "uint32": torch.int64, "int32": torch.int32, "int64": torch.int64}
 _SCHEMA = arrow_schema(SNAPSHOTS)
-_NUMPY = {c.name: np.dtype(c.type if c.type in _WIDENED else "int32") for c in SNAPSHOTS}
+_NUMPY = {c.name: np.dtype(c.type if c.type in _WIDENED else ("int32", LEVELS)) for c in SNAPSHOTS}
 
 
 class Snapshots:
@@ -42,7 +42,8 @@ class Snapshots:
         self.path = folder / SNAPSHOTS_FILE
         try:
             # over the mapped bytes: a reader of the file itself asks for read-ahead buffer by buffer, ten times slower
-            self._reader = pa.ipc.open_file(pa.BufferReader(pa.memory_map(str(self.path)).read_buffer()))
+            self._mapped = pa.memory_map(str(self.path)).read_buffer()
+            self._reader = pa.ipc.open_file(pa.BufferReader(self._mapped))
             self._batches = [self._reader.get_batch(i) for i in range(self._reader.num_record_batches)]
         except FileNotFoundError:
             raise BadInput(f"{self.path}: no such file; materialise the snapshots of {folder.name}") from None
@@ -67,30 +68,48 @@ class Snapshots:
 
     def slices(self, name: str, start: int, end: int) -> Iterator[np.ndarray]:
         """Rows [start, end) of a column in file order, a batch at a time: [m], or [m, 10] for a level list."""
+        for block in self.blocks(name, start, end):
+            yield from block
+
+    def blocks(self, name: str, start: int, end: int) -> Iterator[np.ndarray]:
+        """The same rows with batches that lie at equal distances in one array: [batches, m] or [batches, m, 10].
+
+        A decoder's batches do, and one copy of many batches holds no interpreter lock; a copy each does in between.
+        """
         self.must_hold(start, end)
-        while start < end:
-            batch = bisect.bisect_right(self._ends, start)
-            first, last = self._ends[batch] - self._batches[batch].num_rows, min(end, self._ends[batch])
-            yield self._values(batch, name)[start - first : last - first]
-            start = last
+        dtype, shape = _NUMPY[name].base, _NUMPY[name].shape
+        spans = self._spans(name, start, end)
+        while spans:
+            offset, rows = spans[0]
+            step = max(spans[1][0] - offset, 0) if len(spans) > 1 else 0
+            n = 1
+            while n < len(spans) and spans[n] == (offset + n * step, rows):
+                n += 1
+            strides = (step, _NUMPY[name].itemsize, dtype.itemsize)[: 2 + len(shape)]
+            yield np.ndarray((n, rows, *shape), dtype, self._mapped, offset, strides)
+            spans = spans[n:]
 
     def must_hold(self, start: int, end: int) -> None:
         """ContractBroken where rows [start, end) are not all in the file."""
         if not 0 <= start <= end <= self.n_rows:
             raise ContractBroken(f"{self.path}: rows {start}..{end} asked for, {self.n_rows} there")
 
-    def _values(self, batch: int, name: str) -> np.ndarray:
-        """A column of a batch where it lies in the file."""
-        column = self._batches[batch].column(self._column[name])
-        width = LEVELS if pa.types.is_fixed_size_list(column.type) else 1
-        *validity, values = column.buffers()
-        if any(validity):
-            raise ContractBroken(f"{self.path}: column {name} has missing values; materialise it again")
-        try:
-            found = np.frombuffer(values, _NUMPY[name], len(column) * width)
-        except ValueError as error:
-            raise ContractBroken(f"{self.path}: column {name}: {error}; materialise it again") from None
-        return found.reshape(-1, LEVELS) if width > 1 else found
+    def _spans(self, name: str, start: int, end: int) -> list[tuple[int, int]]:
+        """(byte of the file, rows) of a column's rows [start, end), a batch each."""
+        column, width = self._column[name], _NUMPY[name].itemsize
+        spans = []
+        at = bisect.bisect_right(self._ends, start)
+        while start < end:
+            batch, last = self._batches[at], min(end, self._ends[at])
+            *validity, values = batch.column(column).buffers()
+            offset = values.address - self._mapped.address
+            if any(validity):
+                raise ContractBroken(f"{self.path}: column {name} has missing values; materialise it again")
+            if values.size < batch.num_rows * width or not 0 <= offset <= self._mapped.size - values.size:
+                raise ContractBroken(f"{self.path}: column {name} is compressed or cut; materialise it again")
+            spans.append((offset + (start - self._ends[at] + batch.num_rows) * width, last - start))
+            start, at = last, at + 1
+        return spans
 
     def sha256(self, start: int, end: int) -> str:
         """Content of rows [start, end): names, types and values column by column, whatever the batches are."""
@@ -124,17 +143,35 @@ def read_columns(
         dtype = torch.int32 if is_list else _WIDENED[types[name]]
         out[name] = torch.empty((n, LEVELS) if is_list else (n,), dtype=dtype, device=device)
     at = 0
-    with Upload(device, PIECE_ROWS * LEVELS * torch.int32.itemsize) as upload:
+    with Upload(device, PIECE_BYTES) as upload:
         for source in sources:
             snapshots = Snapshots(folder_of(source.key))
             snapshots.must_hold(source.row_start, source.row_end)
-            for first in range(source.row_start, source.row_end, PIECE_ROWS):
-                last = min(first + PIECE_ROWS, source.row_end)
-                for name, tensor in out.items():
-                    parts = list(snapshots.slices(name, first, last))
-                    upload(tensor[at : at + last - first], partial(np.concatenate, parts, casting="safe"))
-                at += last - first
+            for name, first, last in _pieces(out, source.row_start, source.row_end):
+                to = at + first - source.row_start
+                fill = partial(_copy, list(snapshots.blocks(name, first, last)))
+                upload(out[name][to : to + last - first], fill)
+            at += source.row_end - source.row_start
     return out
+
+
+def _pieces(columns: Mapping[str, torch.Tensor], start: int, end: int) -> Iterator[tuple[str, int, int]]:
+    """(column, first, one past the last row) of pieces of PIECE_BYTES, all columns of a stretch before the next."""
+    room = {name: PIECE_BYTES // (x.stride(0) * x.element_size()) for name, x in columns.items()}
+    stretch = max(room.values(), default=1)
+    for a in range(start, end, stretch):
+        for name, rows in room.items():
+            for first in range(a, min(a + stretch, end), rows):
+                yield name, first, min(first + rows, a + stretch, end)
+
+
+def _copy(blocks: Sequence[np.ndarray], *, out: np.ndarray) -> None:
+    """Lay blocks [batches, rows, ...] end to end in out [n, ...], which may be of a wider type."""
+    at = 0
+    for block in blocks:
+        rows = block.shape[0] * block.shape[1]
+        np.copyto(out[at : at + rows].reshape(block.shape), block, casting="safe")
+        at += rows
 
 
 def segment_of_rows(spec: FoldSpec, device: str | torch.device = "cpu") -> torch.Tensor:

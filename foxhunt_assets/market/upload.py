@@ -21,6 +21,11 @@ import torch
 WORKERS = 8  # a core copies 6 to 10 GB/s out of a mapping, a PCIe 5 bus takes 54
 
 
+def workers() -> int:
+    """Threads of an upload on this machine; two at least, so that one fills while the other's piece travels."""
+    return min(WORKERS, max(2, os.cpu_count() or 2))
+
+
 class Fill(Protocol):
     """Writes the whole of `out`, a host array of the target's shape and type."""
 
@@ -35,10 +40,9 @@ class Upload:
     """
 
     def __init__(self, device: str | torch.device, piece_bytes: int):
-        workers = min(WORKERS, max(2, os.cpu_count() or 2))
         self._piece_bytes = piece_bytes
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="upload")
-        self._ahead = 4 * workers  # pieces waiting: enough to keep workers busy, few enough to keep few files open
+        self._pool = ThreadPoolExecutor(workers(), thread_name_prefix="upload")
+        self._ahead = 4 * workers()  # pieces waiting: enough to keep workers busy, few enough to keep few files open
         self._pending: deque[Future[None]] = deque()
         self._lanes = threading.local()
         self._made = _mark(torch.device(device))

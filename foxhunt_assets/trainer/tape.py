@@ -153,11 +153,11 @@ def read_labels(path: Path, horizons: Sequence[int], device: str) -> tuple[torch
     except (OSError, pa.ArrowException, KeyError) as error:
         raise BadInput(f"{path}: no labels of horizons {tuple(horizons)} ({error}); materialise frd_labels") from None
     out = torch.empty((sum(b.num_rows for b in batches), len(names)), dtype=torch.int64, device=device)
-    at = 0
-    with Upload(device, market_tape.PIECE_ROWS * len(names) * torch.int64.itemsize) as upload:
+    at, rows = 0, market_tape.PIECE_BYTES // (len(names) * torch.int64.itemsize)
+    with Upload(device, market_tape.PIECE_BYTES) as upload:
         for columns in atoms:
-            for first in range(0, len(columns[0]), market_tape.PIECE_ROWS):
-                piece = [column[first : first + market_tape.PIECE_ROWS] for column in columns]
+            for first in range(0, len(columns[0]), rows):
+                piece = [column[first : first + rows] for column in columns]
                 upload(out[at : at + len(piece[0])], partial(np.stack, piece, axis=1, casting="safe"))
                 at += len(piece[0])
     return out, sigma_step

@@ -1,0 +1,284 @@
+"""The tape on its way to the device: columns against the bus, the whole fold against the clock, and what fits.
+
+    python -m benchmarks.tape                            45 million rows on a GPU, 300,000 on a CPU
+    python -m benchmarks.tape --workers 1 4 8 12 16      how many threads it takes to fill the bus
+    python -m benchmarks.tape --rows 5000000 --file-rows 1000000
+
+Writes a snapshots file of the real schema in batches as the decoder writes them (a generated book), with labels and
+scales of a fold over it. Where --rows is more than the file holds (--file-rows, by default what half of the free
+memory and of the free disk take) the fold lists the file several times. The file lies in the page cache, so the disk
+is not measured. The first load of the process, which also pins the buffers, has a row of its own; each later round
+makes the tensors anew, memory of the device included, and the median of the rounds is shown. The bus is one pinned
+copy of a GiB, the median of ten. "one thread, pageable" is the plain loop: each batch copied to a tensor, each tensor
+to the device. Rows are compared with the file before a figure of ours is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from foxhunt_assets import storage
+from foxhunt_assets.contracts.tables import LEVELS, SNAPSHOTS, arrow_schema, label_columns
+from foxhunt_assets.market import features, norm, tape, upload
+from foxhunt_assets.market.folds import FoldSpec, TapeSegment, TapeSource
+from foxhunt_assets.trainer.config import TrainerConfig, from_profile
+from foxhunt_assets.trainer.tape import load_tape
+
+GPU_ROWS, CPU_ROWS = 45_000_000, 300_000
+BATCH = 16_368  # rows of a batch of the decoder
+BLOCK = 8 * BATCH  # rows generated; the file repeats them, with times that go on
+SESSION = 331_200  # rows of 23 hours at 250 ms
+GRID_NS = 250_000_000
+GIB = 1 << 30
+BAR = 0.6  # of the pinned bandwidth
+# what a training reads: see trainer.tape
+COLUMNS = tuple(dict.fromkeys((*features.COLUMNS, "low_bid_px", "high_ask_px")))
+WIDTH = {c.name: 40 if c.type.startswith("fixed") else np.dtype(c.type).itemsize for c in SNAPSHOTS}
+
+
+def block(seed: int = 0) -> dict[str, np.ndarray]:
+    """BLOCK rows of every snapshot column: a random walk of the mid under a dense book."""
+    rng = np.random.default_rng(seed)
+    made = {}
+    for c in SNAPSHOTS:
+        shape = (BLOCK, LEVELS) if c.type.startswith("fixed") else (BLOCK,)
+        made[c.name] = rng.integers(0, 60, shape).astype("int32" if len(shape) > 1 else c.type)
+    bid, level = 20_000 + rng.integers(-1, 2, BLOCK).cumsum(), np.arange(LEVELS)
+    made["bid_px"] = (bid[:, None] - level).astype(np.int32)
+    made["ask_px"] = (bid[:, None] + 1 + level).astype(np.int32)
+    made["low_bid_px"], made["high_ask_px"] = made["bid_px"][:, 0], made["ask_px"][:, 0]
+    made["ts"] = 1_700_000_000 * 10**9 + GRID_NS * np.arange(BLOCK)
+    made["ts_event"] = made["ts_recv"] = made["ts"] - rng.integers(10**6, GRID_NS, BLOCK)
+    made["segment"] = np.zeros(BLOCK, np.int32)
+    return made
+
+
+def write_snapshots(folder: Path, rows: int) -> None:
+    folder.mkdir(parents=True)
+    made, schema = block(), arrow_schema(SNAPSHOTS, {"grid_ms": "250"})
+
+    def array(name: str, values: np.ndarray) -> pa.Array:
+        if values.ndim == 1:
+            return pa.array(values)
+        return pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), type=schema.field(name).type)
+
+    with pa.OSFile(str(folder / tape.SNAPSHOTS_FILE), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for first in range(0, rows, BATCH):
+            a, n = first % BLOCK, min(BATCH, rows - first)
+            later = (first - a) * GRID_NS
+            cut = {name: values[a : a + n] + later * name.startswith("ts") for name, values in made.items()}
+            cut = {name: values.astype(made[name].dtype, copy=False) for name, values in cut.items()}
+            writer.write_batch(pa.record_batch([array(f.name, cut[f.name]) for f in schema], schema=schema))
+
+
+def write_fold(home: Path, rows: int, file_rows: int, config: TrainerConfig) -> dict[str, str]:
+    """A fold of `rows` rows over one file, listed as often as it takes. Returns the snapshots folders."""
+    write_snapshots(home / "snapshots", file_rows)
+    starts = range(0, rows, file_rows)
+    sources = tuple(TapeSource("k", 0, min(file_rows, rows - a), "") for a in starts)
+    segments = tuple(
+        TapeSegment(i, "ESH4", 17, "2024-03-04", a, min(a + SESSION, rows), "session", 250_000_000, 5_000)
+        for i, a in enumerate(range(0, rows, SESSION))
+    )
+    horizons = config.labels.horizons
+    spec = FoldSpec(
+        fold="fold_0", root="ES", mode="sessions", synthetic=True, grid_ms=250, window=config.model.window,
+        latency_steps=1, horizons=horizons, purge_rows=config.purge_rows, embargo_rows=0, n_rows=rows, sources=sources,
+        segments=segments, train=((0, min(rows, BLOCK)),), validation=(), test=(),
+    )  # fmt: skip
+    storage.write_json(home / "fold" / "spec" / "fold_spec.json", spec.to_json())
+    folder = home / "fold" / "labels"
+    folder.mkdir()
+    schema = arrow_schema(label_columns(horizons), {"sigma_step": json.dumps(0.5)})
+    atoms = np.random.default_rng(1).integers(-1, 21, (len(horizons), 4 * BATCH)).astype(np.int8)
+    with pa.OSFile(str(folder / "frd_labels.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for first in range(0, rows, atoms.shape[1]):
+            cut = [pa.array(a[: rows - first]) for a in atoms]
+            writer.write_batch(pa.record_batch(cut, schema=schema))
+    few = min(rows, file_rows, BLOCK)
+    small = FoldSpec(**{**_fields(spec), "n_rows": few, "segments": (_first(segments[0], few),), "train": ((0, few),)})
+    columns = tape.read_columns([TapeSource("k", 0, few, "")], lambda _: home / "snapshots", features.COLUMNS)
+    norm.write_norm(small, columns, home / "fold" / "norm")
+    return {"k": str(home / "snapshots")}
+
+
+def _fields(spec: FoldSpec) -> dict[str, Any]:
+    return {name: getattr(spec, name) for name in asdict(spec)}
+
+
+def _first(segment: TapeSegment, rows: int) -> TapeSegment:
+    return TapeSegment(**{**asdict(segment), "row_end": min(segment.row_end, rows)})
+
+
+def bus(device: torch.device) -> float:
+    """Bytes a second of a plain large copy to the device, from pinned memory; on a CPU from memory to memory."""
+    there = torch.empty(GIB, dtype=torch.uint8, device=device)
+    here = torch.ones(GIB, dtype=torch.uint8, pin_memory=device.type == "cuda")
+    return GIB / timed(lambda: there.copy_(here, non_blocking=True), device, 10)
+
+
+def timed(call: Callable[[], Any], device: torch.device, rounds: int) -> float:
+    """Median seconds of a call that leaves its work on the device; what it returns is dropped before the next."""
+    seconds = []
+    for _ in range(rounds + 1):  # the first warms up
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        got = call()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+        del got
+    return statistics.median(seconds[1:])
+
+
+def plain(folder: Path, rows: int, device: torch.device) -> dict[str, torch.Tensor]:
+    """One thread, pageable: what a loop over the batches of the first `rows` rows does."""
+    snapshots = tape.Snapshots(folder)
+    out = {name: torch.empty((rows, LEVELS) if WIDTH[name] == 40 else (rows,), dtype=torch.int32 if WIDTH[name] != 8
+           else torch.int64, device=device) for name in COLUMNS}  # fmt: skip
+    for name, tensor in out.items():
+        at = 0
+        for values in snapshots.slices(name, 0, rows):
+            tensor[at : at + len(values)].copy_(torch.from_numpy(values.copy()))
+            at += len(values)
+    return out
+
+
+def fresh(call: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
+    """The call with no device memory left over from the one before."""
+
+    def run() -> Any:
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+        return call()
+
+    return run
+
+
+def must_equal(columns: dict[str, torch.Tensor], folder: Path, sources: list[TapeSource]) -> None:
+    """Rows at the ends of sources and pieces, and some between, against the file."""
+    snapshots, at = tape.Snapshots(folder), 0
+    for source in sources:
+        n = source.row_end
+        for name, tensor in columns.items():
+            piece = tape.PIECE_BYTES // WIDTH[name]
+            some = {0, n - 1, *range(piece - 1, n, piece), *range(piece, n, piece), *range(0, n, BATCH)}
+            want = np.stack([next(snapshots.slices(name, row, row + 1))[0] for row in sorted(some)])
+            found = tensor[torch.tensor(sorted(some), device=tensor.device) + at].cpu().numpy()
+            if not np.array_equal(found, want):
+                raise SystemExit(f"{name}: rows of the tape are not those of the file")
+        at += n
+
+
+def defaults(args: argparse.Namespace, device: torch.device, work: Path) -> None:
+    """Rows that fit the device and the file, where the command line names none."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    room = torch.cuda.mem_get_info()[0] if device.type == "cuda" else free // 2
+    args.rows = args.rows or min(GPU_ROWS if device.type == "cuda" else CPU_ROWS, int(room * 0.8) // 850)
+    disk = shutil.disk_usage(work).free
+    args.file_rows = args.file_rows or min(args.rows, min(free, disk) // 2 // sum(WIDTH.values()))
+    args.file_rows = min(args.rows, args.file_rows)
+
+
+def columns_table(args: argparse.Namespace, home: Path, sources: list[TapeSource], device: torch.device) -> None:
+    """GB/s of the columns by number of threads, the plain loop and the bus."""
+    moved, limit = args.rows * sum(WIDTH[name] for name in COLUMNS), bus(device)
+    name = "pinned copy" if device.type == "cuda" else "copy in memory"
+    print(f"{name} of a GiB: {limit / 1e9:.1f} GB/s")
+    few = min(args.file_rows, 4_000_000)
+    slow = timed(fresh(lambda: plain(home / "snapshots", few, device), device), device, 1)
+    rate = few * moved / args.rows / slow
+    print(f"columns, one thread, pageable: {rate / 1e9:.1f} GB/s, {rate / limit:.0%} ({few:,} rows)")
+
+    def read() -> dict[str, torch.Tensor]:
+        return tape.read_columns(sources, lambda _: home / "snapshots", COLUMNS, device)
+
+    usual = upload.WORKERS
+    start = time.perf_counter()
+    first = read()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
+    must_equal(first, home / "snapshots", sources)
+    del first
+    print(f"columns, first load, {upload.workers()} threads: {seconds:.3f} s, {moved / seconds / 1e9:.1f} GB/s, "
+          f"{moved / seconds / limit:.0%}")  # fmt: skip
+    for upload.WORKERS in args.workers:
+        seconds = timed(fresh(read, device), device, args.rounds)
+        share = moved / seconds / limit
+        note = f" (the bar is {BAR:.0%})" if upload.WORKERS == usual and device.type == "cuda" else ""
+        print(f"columns, {upload.workers()} threads: {moved / 1e9:.1f} GB in {seconds:.3f} s, {moved / seconds / 1e9:.1f} GB/s, "
+              f"{share:.0%}{note}")  # fmt: skip
+    upload.WORKERS = usual
+
+
+def whole_table(args: argparse.Namespace, home: Path, snapshots: dict[str, str], config: TrainerConfig,
+                device: torch.device) -> None:  # fmt: skip
+    """Seconds and bytes of the whole fold, features included."""
+    gpu = device.type == "cuda"
+    if gpu:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    start = time.perf_counter()
+    whole = load_tape(home / "fold", snapshots, config, str(device))
+    if gpu:
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
+    print(f"whole tape, features and labels included: {args.rows:,} rows in {seconds:.2f} s")
+    if not bool(torch.isfinite(whole.features).all()):
+        raise SystemExit("a feature is not finite")
+    if gpu:
+        held, peak = torch.cuda.memory_allocated() - before, torch.cuda.max_memory_allocated() - before
+        total = torch.cuda.get_device_properties(device).total_memory
+        print(f"device memory: {held / args.rows:.0f} bytes a row held, {peak / args.rows:.0f} while loading; "
+              f"{held / GIB:.1f} and {peak / GIB:.1f} of {total / GIB:.1f} GiB, "
+              f"reserved {torch.cuda.max_memory_reserved() / GIB:.1f} GiB at most")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=0)
+    parser.add_argument("--file-rows", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, nargs="+", default=[upload.WORKERS])
+    parser.add_argument("--work", type=Path, default=None, help="a folder with room for the file")
+    args = parser.parse_args()
+    device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cpu":
+        print("no GPU: the tape is loaded into host memory, and no figure here says anything of a bus")
+    home = Path(tempfile.mkdtemp(prefix="tape-", dir=args.work))
+    try:
+        defaults(args, device, home)
+        config = from_profile("mid", {})
+        snapshots = write_fold(home, args.rows, args.file_rows, config)
+        sources = list(FoldSpec.from_json(storage.read_json(home / "fold" / "spec" / "fold_spec.json")).sources)
+        print(
+            f"{args.rows:,} rows from a file of {args.file_rows:,}; {os.cpu_count()} cores, torch {torch.__version__}"
+        )
+        columns_table(args, home, sources, device)
+        whole_table(args, home, snapshots, config, device)
+    finally:
+        shutil.rmtree(home)
+
+
+if __name__ == "__main__":
+    main()
