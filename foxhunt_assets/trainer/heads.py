@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch.nn import functional as F
 
+from kernels.expectation import op as expectation
+
 Params = Mapping[str, torch.Tensor]
 
 
@@ -16,8 +18,8 @@ def q_logits(p: Params, h: torch.Tensor, n_actions: int) -> torch.Tensor:
 
 
 def expected_q(logits: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
-    """E[Q] [R, A]: support [N] weighted by the softmax over atoms."""
-    return (torch.softmax(logits, dim=-1) * support).sum(dim=-1)
+    """E[Q] [R, A]: support [N] weighted by the softmax over atoms; carries no gradient."""
+    return expectation.expected(logits, support)
 
 
 def pi_logits(p: Params, h: torch.Tensor) -> torch.Tensor:

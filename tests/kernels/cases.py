@@ -24,6 +24,7 @@ from kernels.attention import op as attention
 from kernels.c51 import op as c51
 from kernels.cfc import op as cfc
 from kernels.digest import op as digest
+from kernels.expectation import op as expectation
 from kernels.gae import op as gae
 from kernels.gather import op as gather
 from kernels.geometry import op as geometry
@@ -189,6 +190,15 @@ class cfc_cells:
     def call(x):
         h, gate = cfc.cell(x["x"], x["z"], x["dt"])
         return h, gate, *cfc.cell_backward(x["x"], x["z"], x["dt"], gate, x["dh"])
+
+
+@case("expectation_rows", ulps=8)
+class expectations:
+    def inputs(g):
+        return {"logits": torch.randn(13, 11, 21, generator=g) * 3, "support": torch.linspace(-1.5, 1.5, 21)}
+
+    def call(x):
+        return (expectation.expected(x["logits"], x["support"]),)
 
 
 @case("gae_backwards")
@@ -414,6 +424,7 @@ class statistics_of_matrices:
 
     def call(x):
         matrices = {name: x[name] for name in ("table", "wide", "shares", "one")}
+        matrices |= {"some columns": x["wide"][:, 5:39], "turned": x["wide"][:40].T}
         found = statistics.summary(matrices, 5.0, {"shares"}, x["at"])
         return *found.whole.T.contiguous(), *found.by_column
 

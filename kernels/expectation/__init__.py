@@ -1,0 +1,1 @@
+"""Expected value of a categorical distribution given by its logits."""
