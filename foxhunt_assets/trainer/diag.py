@@ -6,16 +6,17 @@ is not in the contract, is missing, is not finite or breaks its bound stops the 
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from foxhunt_assets.contracts.diag import live_by_path, live_leaves, nest, row_faults
+from foxhunt_assets.contracts.diag import live_leaves
+from foxhunt_assets.contracts.diag_line import diag_line
 from foxhunt_assets.errors import ContractBroken
 from foxhunt_assets.simulator.measure import Counters
 from foxhunt_assets.trainer import measure, measure_learning
@@ -43,7 +44,7 @@ class DiagBuilder:
         self.w, self.c, self.counters = world, collector, counters
         self.held = held or {}
         self.rules = {leaf.path: leaf.phase_rule for leaf in live_leaves()}
-        self.order = [leaf.path for leaf in live_leaves()]
+        self.order = [leaf.path for leaf in live_leaves() if leaf.path != "elapsed_s"]
         self.flags = Flags()
         self.packing = Packing(self._groups())
         self.outgoing: tuple[torch.Tensor, ...] = ()
@@ -118,37 +119,40 @@ class DiagBuilder:
 
     def _complete(self, measured: Row) -> Row:
         """Contract order; in evaluation train_only leaves are 0, unmeasured held ones repeat the last training row."""
-        row: Row = {}
-        for path in self.order:
-            if path == "elapsed_s":
-                continue
-            rule = self.rules[path]
-            if self.w.evaluating and rule == "train_only":
-                row[path] = 0
-            elif path in measured:
-                row[path] = measured[path]
-            elif self.w.evaluating and rule == "held":
-                row[path] = self.held[path]
-            else:
-                raise ContractBroken(f"diagnostics: live leaf {path} was not measured")
-        if extra := sorted(measured.keys() - self.rules.keys()):
-            raise ContractBroken(f"diagnostics: measured but not live in the contract: {', '.join(extra[:5])}")
+        row = {path: measured.pop(path) if path in measured else self._unmeasured(path) for path in self.order}
+        if measured:
+            raise ContractBroken(
+                f"diagnostics: measured but not live in the contract: {', '.join(sorted(measured)[:5])}"
+            )
         return row
+
+    def _unmeasured(self, path: str) -> int | float | bool:
+        rule = self.rules[path]
+        if self.w.evaluating and rule == "train_only":
+            return 0
+        if self.w.evaluating and rule == "held":
+            return self.held[path]
+        raise ContractBroken(f"diagnostics: live leaf {path} was not measured")
 
 
 def written(values: Row) -> Row:
     """Measured leaves as a row writes them: whole numbers, flags, and the shortest decimals of float32 slots. A leaf
     the contract does not know keeps its value, for whoever names it."""
-    known = live_by_path()
-    return {path: _typed(known[path].dtype, path, value) if path in known else value for path, value in values.items()}
+    casts = _casts()
+    return {path: casts[path](value) if path in casts else value for path, value in values.items()}
 
 
-def _typed(dtype: str, path: str, value: Any) -> int | float | bool:
-    if dtype == "bool":
-        return bool(value)
-    if dtype == "int":
-        return int(value)
-    return float(str(np.float32(value))) if path.startswith(_SLOT_BACKED) else float(value)
+@cache
+def _casts() -> dict[str, Callable[[Any], int | float | bool]]:
+    kinds: dict[str, Callable[[Any], int | float | bool]] = {"bool": bool, "int": int, "float": float}
+    return {
+        leaf.path: _slot if leaf.path.startswith(_SLOT_BACKED) and leaf.dtype == "float" else kinds[leaf.dtype]
+        for leaf in live_leaves()
+    }
+
+
+def _slot(value: float) -> float:
+    return float(str(np.float32(value)))
 
 
 class DiagWriter:
@@ -158,13 +162,12 @@ class DiagWriter:
         self.path = path
         self._file = path.open("a", encoding="utf-8")
 
-    def write(self, row: Mapping[str, Any], elapsed_s: float) -> None:
-        whole = {path: (elapsed_s if path == "elapsed_s" else row[path]) for path in _order()}
-        if faults := row_faults(whole):
-            raise ContractBroken(
-                f"{self.path.name} step {row.get('step')}: {faults[0]} ({len(faults)} leaves at fault)"
-            )
-        self._file.write(json.dumps(nest(whole), allow_nan=False, separators=(",", ":")) + "\n")
+    def write(self, row: Row, elapsed_s: float) -> None:
+        try:
+            line = diag_line().text(row | {"elapsed_s": elapsed_s})
+        except ContractBroken as broken:
+            raise ContractBroken(f"{self.path.name} {broken}") from None
+        self._file.write(line)
 
     def flush(self) -> int:
         """Bytes written so far, on the disk: a checkpoint that counts on them must not outlive them."""
@@ -174,7 +177,3 @@ class DiagWriter:
 
     def close(self) -> None:
         self._file.close()
-
-
-def _order() -> list[str]:
-    return [leaf.path for leaf in live_leaves()]

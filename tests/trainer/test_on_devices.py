@@ -54,8 +54,8 @@ class NoHostReads(TorchFunctionMode):
     """Refuses what waits for a device to answer."""
 
     FORBIDDEN = (
-        "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "numpy", "cpu", "unique", "nonzero", "bincount",
-        "masked_select", "__contains__",
+        "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__contains__", "numpy", "cpu", "unique",
+        "nonzero", "bincount", "masked_select",
     )  # fmt: skip
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
@@ -113,4 +113,6 @@ def test_the_first_row_is_the_one_of_a_cpu(device, tmp_path):
             assert there[path] == pytest.approx(value, rel=1e-3, abs=1e-4), path
         elif not path.endswith("digest32") and not path.startswith("checksums."):
             assert there[path] == value, path
-    assert torch.equal(state["acct_row"], other["acct_row"]) and torch.equal(state["acct_cash_cents"], other["acct_cash_cents"])
+    assert torch.equal(state["acct_row"], other["acct_row"]) and torch.equal(
+        state["acct_cash_cents"], other["acct_cash_cents"]
+    )

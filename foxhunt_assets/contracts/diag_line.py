@@ -1,0 +1,55 @@
+"""A row of live leaves as one checked line of JSON, at the pace of a captured step: what is the same in every row is
+worked out once."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from functools import cache
+
+import numpy as np
+
+from foxhunt_assets.contracts.diag import Value, live_leaves, nest, row_faults
+from foxhunt_assets.errors import ContractBroken
+
+
+class DiagLine:
+    """The form of a line: the text between the values, their order, their bounds."""
+
+    def __init__(self) -> None:
+        leaves = live_leaves()
+        marks = nest({leaf.path: f"@{i}" for i, leaf in enumerate(leaves)})
+        parts = re.split(r'"@(\d+)"', json.dumps(marks, separators=(",", ":")).replace("%", "%%"))
+        self._text = "%s".join(parts[::2]) + "\n"
+        self._leaves = [leaves[int(number)] for number in parts[1::2]]
+        self._paths = [leaf.path for leaf in self._leaves]
+        self._flags = [i for i, leaf in enumerate(self._leaves) if leaf.dtype == "bool"]
+        self._low = np.array([-math.inf if leaf.minimum is None else leaf.minimum for leaf in self._leaves])
+        self._high = np.array([math.inf if leaf.maximum is None else leaf.maximum for leaf in self._leaves])
+
+    def text(self, row: Mapping[str, Value]) -> str:
+        """The line of a row of the live leaves, typed, and no others; ContractBroken names the first fault."""
+        try:
+            values = [row[path] for path in self._paths]
+            numbers = np.array(values, dtype=np.float64)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            raise _broken(row) from None
+        inside = np.isfinite(numbers) & (numbers >= self._low) & (numbers <= self._high)
+        if len(row) != len(values) or not inside.all():
+            raise _broken(row)
+        texts = list(map(repr, values))
+        for i in self._flags:
+            texts[i] = "true" if values[i] else "false"
+        return self._text % tuple(texts)
+
+
+@cache
+def diag_line() -> DiagLine:
+    return DiagLine()
+
+
+def _broken(row: Mapping[str, Value]) -> ContractBroken:
+    faults = row_faults(row)
+    return ContractBroken(f"step {row.get('step')}: {faults[0]} ({len(faults)} leaves at fault)")
