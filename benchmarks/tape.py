@@ -199,35 +199,33 @@ def defaults(args: argparse.Namespace, device: torch.device, work: Path) -> None
 
 
 def columns_table(args: argparse.Namespace, home: Path, sources: list[TapeSource], device: torch.device) -> None:
-    """GB/s of the columns by number of threads, the plain loop and the bus."""
-    moved, limit = args.rows * sum(WIDTH[name] for name in COLUMNS), bus(device)
-    name = "pinned copy" if device.type == "cuda" else "copy in memory"
-    print(f"{name} of a GiB: {limit / 1e9:.1f} GB/s")
-    few = min(args.file_rows, 4_000_000)
-    slow = timed(fresh(lambda: plain(home / "snapshots", few, device), device), device, 1)
-    rate = few * moved / args.rows / slow
-    print(f"columns, one thread, pageable: {rate / 1e9:.1f} GB/s, {rate / limit:.0%} ({few:,} rows)")
+    """GB/s of the plain loop and of the columns by number of threads, against the bus."""
+    size, limit = sum(WIDTH[name] for name in COLUMNS), bus(device)
+    print(f"{'pinned copy' if device.type == 'cuda' else 'copy in memory'} of a GiB: {limit / 1e9:.1f} GB/s")
+
+    def say(what: str, rows: int, seconds: float) -> None:
+        rate = rows * size / seconds
+        print(f"{what}: {rows * size / 1e9:.2f} GB in {seconds:.3f} s, {rate / 1e9:.1f} GB/s, {rate / limit:.0%}")
 
     def read() -> dict[str, torch.Tensor]:
         return tape.read_columns(sources, lambda _: home / "snapshots", COLUMNS, device)
 
-    usual = upload.WORKERS
+    few = min(args.file_rows, 4_000_000)
+    slow = timed(fresh(lambda: plain(home / "snapshots", few, device), device), device, 1)
+    say("columns, one thread, pageable", few, slow)
     start = time.perf_counter()
-    first = read()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
+    first = read()  # waits for the device itself
     seconds = time.perf_counter() - start
     must_equal(first, home / "snapshots", sources)
     del first
-    print(f"columns, first load, {upload.workers()} threads: {seconds:.3f} s, {moved / seconds / 1e9:.1f} GB/s, "
-          f"{moved / seconds / limit:.0%}")  # fmt: skip
-    for upload.WORKERS in args.workers:
-        seconds = timed(fresh(read, device), device, args.rounds)
-        share = moved / seconds / limit
-        note = f" (the bar is {BAR:.0%})" if upload.WORKERS == usual and device.type == "cuda" else ""
-        print(f"columns, {upload.workers()} threads: {moved / 1e9:.1f} GB in {seconds:.3f} s, {moved / seconds / 1e9:.1f} GB/s, "
-              f"{share:.0%}{note}")  # fmt: skip
+    say(f"columns, first load, {upload.workers()} threads", args.rows, seconds)
+    usual = upload.WORKERS
+    for asked in args.workers:
+        upload.WORKERS = asked
+        say(f"columns, {upload.workers()} threads", args.rows, timed(fresh(read, device), device, args.rounds))
     upload.WORKERS = usual
+    if device.type == "cuda":
+        print(f"the bar is {BAR:.0%}; a training uses {upload.workers()} threads")
 
 
 def whole_table(args: argparse.Namespace, home: Path, snapshots: dict[str, str], config: TrainerConfig,
