@@ -31,13 +31,21 @@ from typing import Any
 import torch
 
 from kernels import build
+from kernels.attention import kernel as attention_kernel
+from kernels.attention import reference as attention
 from kernels.c51 import kernel as c51_kernel
 from kernels.c51 import reference as c51
+from kernels.cfc import kernel as cfc_kernel
+from kernels.cfc import reference as cfc
 from kernels.digest import op as digest
+from kernels.expectation import kernel as expectation_kernel
+from kernels.expectation import reference as expectation
 from kernels.gae import kernel as gae_kernel
 from kernels.gae import reference as gae
 from kernels.gather import kernel as gather_kernel
 from kernels.gather import reference as gather
+from kernels.layernorm import kernel as layernorm_kernel
+from kernels.layernorm import reference as layernorm
 from kernels.lob import kernel as lob_kernel
 from kernels.lob import reference as lob
 from kernels.pack import op as pack
@@ -51,6 +59,8 @@ from kernels.scan import kernel as scan_kernel
 from kernels.scan import reference as scan
 from kernels.sumtree import kernel as sumtree_kernel
 from kernels.sumtree import reference as sumtree
+from kernels.vsn import kernel as vsn_kernel
+from kernels.vsn import reference as vsn
 
 CALLS, REPLAYS = 20, 20
 TOOLS = ("memcheck", "initcheck", "racecheck", "synccheck")
@@ -89,6 +99,8 @@ def rows() -> list[Row]:
         found.append(Row(name, gather_kernel.windows, gather.windows, (table, start, anchors, 32), moved))
     for r in (128, 1024, 2048):
         found += _scan_rows(r)
+    for r in (128, 2048):
+        found += _encoder_rows(r)
     for r in (128, 1024):
         found += _learning_rows(r)
     for b in (128, 8192, 131_072):
@@ -148,6 +160,41 @@ def _plain_scan_backward(
     before = torch.cat([torch.zeros_like(s[:, :1]), s[:, :-1]], 1)
     d_pre = torch.cat([a * (before - s) * ds, (1.0 - a) * ds], 2)
     return d_pre, d_pre.sum((0, 1)), (dy * s).sum((0, 1))
+
+
+def _encoder_rows(r: int) -> list[Row]:
+    """What lies between the products of the encoder, at R rows of 32 steps, 56 features, 128 channels."""
+    n, h = 32 * r, 128
+    x, z, dy = torch.randn(3, n, h, device="cuda")
+    gain, bias, q = torch.randn(3, h, device="cuda")
+    _, total, mean, rstd = layernorm.normalise(x, z, gain, bias, 1e-5)
+    logits, features, d_gated = torch.randn(3, n, 56, device="cuda")
+    mask, _ = vsn.select(logits, features)
+    steps, account, d_out = x.view(r, 32, h), torch.randn(r, 12, device="cuda"), torch.randn(r, h + 12, device="cuda")
+    weights, _ = attention.pool(q, steps, account)
+    parts, carried = torch.randn(2, r, 4 * h, device="cuda")
+    dt, dh = torch.rand(r, device="cuda"), torch.randn(r, h, device="cuda")
+    _, gate = cfc.cell(parts, carried, dt)
+    atoms, support = torch.randn(r, 11, 21, device="cuda"), torch.linspace(-1, 1, 21, device="cuda")
+    wide, narrow, flat, few = 4 * n * h, 4 * n * 56, 4 * r * h, 2e-5
+    return [
+        Row(f"layer norm of a sum {n} x {h}", layernorm_kernel.normalise, layernorm.normalise, (x, z, gain, bias, 1e-5),
+            4 * wide, tolerance=few),
+        Row(f"layer norm backward {n} x {h}", lambda *a: layernorm_kernel.normalise_backward(*a)[:3],
+            lambda *a: layernorm.normalise_backward(*a)[:3], (total, mean, rstd, gain, dy), 3 * wide, tolerance=few),
+        Row(f"feature gate {n} x 56", vsn_kernel.select, vsn.select, (logits, features), 4 * narrow, tolerance=few),
+        Row(f"feature gate backward {n} x 56", vsn_kernel.select_backward, vsn.select_backward,
+            (mask, features, d_gated), 4 * narrow, tolerance=few),
+        Row(f"attention pool {r} x 32 x {h}", attention_kernel.pool, attention.pool, (q, steps, account), wide,
+            tolerance=few),
+        Row(f"attention pool backward {r} x 32 x {h}", attention_kernel.pool_backward, attention.pool_backward,
+            (q, steps, weights, d_out), 2 * wide, tolerance=few),
+        Row(f"CfC gates {r} x {h}", cfc_kernel.cell, cfc.cell, (parts, carried, dt), 10 * flat, tolerance=few),
+        Row(f"CfC gates backward {r} x {h}", cfc_kernel.cell_backward, cfc.cell_backward,
+            (parts, carried, dt, gate, dh), 14 * flat, tolerance=few),
+        Row(f"expectation {r} x 11 x 21", expectation_kernel.expected, expectation.expected, (atoms, support),
+            4 * r * 11 * 22, tolerance=few),
+    ]  # fmt: skip
 
 
 def _learning_rows(r: int) -> list[Row]:
