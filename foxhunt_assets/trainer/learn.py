@@ -21,6 +21,7 @@ from foxhunt_assets.trainer.replay import INSERTED, Batch
 from foxhunt_assets.trainer.rollout import RESULTS, WRITES
 from foxhunt_assets.trainer.stats import Stats
 from foxhunt_assets.trainer.world import World
+from kernels.gather import op as gather
 
 HEADS = HEAD_BRANCHES  # the order in which gradients are added
 
@@ -80,7 +81,7 @@ class Learner:
         self.w = world
         c = world.config.learning
         self.c = c
-        self.m = c.rollout_steps * world.config.model.accounts // c.minibatches
+        self.m = c.window_rows * world.config.model.accounts // c.window_minibatches
         self.adam = AdamW(c.beta1, c.beta2, c.adam_eps, c.weight_decay)
         self.rates = self._rates()
 
@@ -147,15 +148,15 @@ class Learner:
         first = minibatch == 0
         b["learn_gate"].masked_fill_(first, 1.0)
         b["stats_policy"].masked_fill_(first, 0.0)
-        self.rows = w.rollout.minibatch(minibatch % self.c.minibatches)
+        self.rollout = w.rollout.minibatch(minibatch % self.c.window_minibatches)
         self.batch: Batch = w.replay.sample(w.seed, w.clock.update)
-        picked = self.batch.indices
-        self.anchors = torch.cat([w.rollout.flat("anchor")[self.rows], b["replay_anchor"][picked]])
-        self.account = torch.cat([w.rollout.flat("acct")[self.rows], b["replay_acct"][picked]])
-        self.carry = torch.cat([w.rollout.flat("carry")[self.rows], b["replay_carry"][picked]])
-        b["learn_x"].copy_(w.tape.features[w.tape.windows(self.anchors, w.config.model.window)])
-        next_windows = w.tape.windows(b["replay_anchor"][picked] + 1, w.config.model.window)
-        b["learn_x_next"].copy_(w.tape.features[next_windows])
+        self.replay = self.batch.columns
+        parts = ("anchor", "acct", "carry")
+        self.anchors, self.account, self.carry = (torch.cat([self.rollout[x], self.replay[x]]) for x in parts)
+        window, tape = w.config.model.window, w.tape
+        b["learn_x"].copy_(gather.windows(tape.features, tape.segment_start, self.anchors, window))
+        self.anchors_next = self.replay["anchor"] + 1
+        b["learn_x_next"].copy_(gather.windows(tape.features, tape.segment_start, self.anchors_next, window))
 
     def encode(self, _: Flags) -> None:
         w, b = self.w, self.w.buffers
@@ -164,44 +165,41 @@ class Learner:
         encoded = encoder.encode(self.p, b["learn_x"], self.account, self.carry_leaf, w.tape.dt[self.anchors])
         self.h_graph = encoded.h
         self.h = encoded.h.detach().requires_grad_()
-        picked = self.batch.indices
+        acct, carry = self.replay["acct_next"], self.replay["carry_next"]
         with torch.no_grad():
-            self.h_next = encoder.encode(
-                self.p, b["learn_x_next"], b["replay_acct_next"][picked], b["replay_carry_next"][picked],
-                w.tape.dt[b["replay_anchor"][picked] + 1],
-            ).h  # fmt: skip
+            self.h_next = encoder.encode(self.p, b["learn_x_next"], acct, carry, w.tape.dt[self.anchors_next]).h
 
     def heads(self, _: Flags) -> None:
         """Head outputs on the rows each head learns from, and the Bellman target of the replay rows."""
         w, b, p = self.w, self.w.buffers, self.p
-        picked, h_roll, h_replay = self.batch.indices, self.h[: self.m], self.h[self.m :]
+        row, h_roll, h_replay = self.replay, self.h[: self.m], self.h[self.m :]
         self.pi = heads.pi_logits(p, h_roll)
         self.v = heads.value(p, h_roll)
         self.frd = heads.frd_logits(p, h_roll, len(w.config.labels.horizons))
         q_logits = heads.q_logits(p, h_replay, N_ACTIONS)
-        rows = torch.arange(picked.numel(), device=w.device)
-        self.q_taken = q_logits[rows, b["replay_action"][picked]]
-        ended = b["replay_trade_closed"][picked] | b["replay_terminated"][picked]
+        rows = torch.arange(row["action"].numel(), device=w.device)
+        self.q_taken = q_logits[rows, row["action"]]
+        ended = row["trade_closed"] | row["terminated"]
         with torch.no_grad():
             target = w.layout.views(b["target_q"], "q")
             self.bellman = losses.BellmanTarget(
                 heads.q_logits(p, self.h_next, N_ACTIONS), heads.q_logits(target, self.h_next, N_ACTIONS),
-                b["replay_legal_next"][picked], b["replay_reward_raw"][picked] * w.reward_scale,
+                row["legal_next"], row["reward_raw"] * w.reward_scale,
                 self.c.gamma * (~ended).to(torch.float32), w.support(),
             )  # fmt: skip
 
     def losses(self, _: Flags) -> None:
         """Scalar loss of each head, and what the diagnostics keep of the minibatch."""
-        w, c = self.w, self.c
-        legal, action = w.rollout.flat("legal")[self.rows], w.rollout.flat("action")[self.rows]
+        w, c, row = self.w, self.c, self.rollout
+        legal, action = row["legal"], row["action"]
         probabilities = heads.behaviour(self.pi, legal, w.pi_floor)
         log_pi = torch.log(probabilities.gather(1, action[:, None])[:, 0])
-        log_ratio = log_pi - w.rollout.flat("log_pi")[self.rows]
+        log_ratio = log_pi - row["log_pi"]
         ratio = torch.exp(log_ratio)
         raw_advantage = w.rollout.b["rollout_advantage"]
         spread = raw_advantage.std(unbiased=False).clamp_min(1e-8)
-        advantage = (w.rollout.flat("advantage")[self.rows] - raw_advantage.mean()) / spread
-        returns, old = w.rollout.flat("return")[self.rows], w.rollout.flat("value")[self.rows]
+        advantage = (row["advantage"] - raw_advantage.mean()) / spread
+        returns, old = row["return"], row["value"]
         entropy = heads.entropy(heads.masked_softmax(self.pi, legal)).mean()
         self.entropy_bonus = c.entropy_coef * entropy
         loss_pi = losses.ppo_surrogate(ratio, advantage, c.clip_eps).mean()
@@ -277,7 +275,7 @@ class Learner:
 
     def priorities(self, _: Flags) -> None:
         self.w.replay.update(self.batch, self.q_loss_rows)
-        self.w.clock.minibatch_done(self.c.epochs * self.c.minibatches)
+        self.w.clock.minibatch_done(self.c.window_epochs * self.c.window_minibatches)
 
     # --- what the diagnostics keep ---------------------------------------------------------------
 
@@ -327,13 +325,13 @@ class Learner:
 
     def _keep_replay(self) -> None:
         w, b, t, batch = self.w, self.w.buffers, self.bellman, self.batch
-        support, picked = w.support(), batch.indices
+        support, row = w.support(), batch.columns
         q = (torch.softmax(self.q_taken, -1) * support).sum(-1)
         error = (t.expectation - q).double()
         low, high = support[0], support[-1]
         over, under = (t.shifted - high).clamp_min(0), (low - t.shifted).clamp_min(0)
         outside = (over > 0) | (under > 0)
-        age = (b["replay_step"].max() - b["replay_step"][picked]).double()
+        age = (b["replay_step"].max() - row["step"]).double()
         weights = batch.weights.double()
         REPLAY_STATS.put(
             b,
@@ -348,10 +346,10 @@ class Learner:
                 "ess_frac": (weights.sum() ** 2 / (weights.numel() * (weights**2).sum())).clamp_max(1.0),
                 "priority_mean": batch.priorities.double().mean(), "weight_mean": weights.mean(),
                 "weight_min": weights.min(), "age_mean": age.mean(), "age_max": age.max(),
-                "unique_frac": distinct(picked).double() / picked.numel(),
-                "closed_frac": b["replay_trade_closed"][picked].double().mean(),
-                "terminated_frac": b["replay_terminated"][picked].double().mean(),
-                "positive_frac": (b["replay_reward_raw"][picked] > 0).double().mean(),
+                "unique_frac": distinct(batch.indices).double() / batch.indices.numel(),
+                "closed_frac": row["trade_closed"].double().mean(),
+                "terminated_frac": row["terminated"].double().mean(),
+                "positive_frac": (row["reward_raw"] > 0).double().mean(),
                 "draw_mean": batch.draws.double().mean(),
             },
         )  # fmt: skip

@@ -6,7 +6,7 @@ Prioritised replay: Schaul 2016 (1511.05952, sections 3.3 and 3.4).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +14,7 @@ import torch
 from foxhunt_assets.contracts.buffers import BufferSpec
 from foxhunt_assets.trainer.config import TrainerConfig
 from kernels.philox import op as philox
+from kernels.ring import op as ring
 from kernels.sumtree import op as sumtree
 
 PRIORITY_EPS = 1e-3  # keeps a transition of zero loss drawable (Schaul 2016, section 3.3)
@@ -45,12 +46,16 @@ def specs(config: TrainerConfig, n_actions: int, n_account: int) -> list[BufferS
 
 @dataclass
 class Batch:
-    """S sampled transitions: ring indices [S], importance weights [S] (largest is 1), tree mass as drawn [S]."""
+    """S sampled transitions: ring indices [S], importance weights [S] (largest is 1), tree mass as drawn [S].
+
+    columns: the transitions themselves, by name of COLUMNS.
+    """
 
     indices: torch.Tensor
     weights: torch.Tensor
     priorities: torch.Tensor
     draws: torch.Tensor
+    columns: dict[str, torch.Tensor]
 
 
 class Replay:
@@ -61,6 +66,8 @@ class Replay:
         self.capacity = config.learning.replay_capacity
         self.rows = config.learning.replay_rows
         self.alpha, self.beta = config.learning.per_alpha, config.learning.per_beta
+        self._ring = ring.Ring([*(buffers[name] for name in INSERTED), buffers["replay_draws"]])
+        self._row = torch.arange(self.rows, device=buffers["replay_count"].device)
 
     @property
     def length(self) -> torch.Tensor:
@@ -69,27 +76,23 @@ class Replay:
 
     def insert(self, transition: Mapping[str, torch.Tensor]) -> None:
         """Append one transition an account; new ones receive the largest priority held (1 when none is)."""
-        n = transition["anchor"].numel()
-        at = (self.b["replay_count"] + torch.arange(n, device=self.b["replay_count"].device)) % self.capacity
-        for name in COLUMNS:
-            column = self.b[f"replay_{name}"]
-            column[at] = transition[name].to(column.dtype)
-        self.b["replay_draws"].index_fill_(0, at, 0)
-        tree = self.b["priority_tree"]
-        top = tree[self.capacity :].max()
-        sumtree.update(tree, at, torch.where(top > 0, top, torch.ones_like(top)).expand(n).contiguous())
-        self.b["replay_count"].add_(n)
+        n, count = transition["anchor"].numel(), self.b["replay_count"]
+        self._ring.put([*(transition[name] for name in COLUMNS), None], count, n)
+        sumtree.append(self.b["priority_tree"], count, n)
+        count.add_(n)
+
+    def newest(self, n: int, into: Sequence[torch.Tensor]) -> None:
+        """Copy the n transitions inserted last into [n, ...] tensors in the order of COLUMNS and the draw counts."""
+        self._ring.take_run(self.b["replay_count"], n, offset=-n, into=into)
 
     def sample(self, seed: int, update: torch.Tensor) -> Batch:
         """Stratified draw of `rows` transitions, keyed by the number of the update (0-dim int64)."""
         tree = self.b["priority_tree"]
-        rows = torch.arange(self.rows, device=tree.device)
-        u = philox.uniform(philox.words(seed, "replay", update, rows, 1))[:, 0]
+        u = philox.uniform(philox.words(seed, "replay", update, self._row, 1))[:, 0]
         indices = sumtree.sample(tree, u)
-        p = sumtree.probabilities(tree, indices)
-        weights = (self.length.to(torch.float32) * p) ** -self.beta
-        self.b["replay_draws"].index_add_(0, indices, torch.ones_like(indices, dtype=torch.int32))
-        return Batch(indices, weights / weights.max(), tree[self.capacity + indices], u)
+        leaves, weights = sumtree.weigh(tree, indices, self.b["replay_count"], self.beta)
+        ring.tally(indices, self.b["replay_draws"])
+        return Batch(indices, weights, leaves, u, dict(zip(COLUMNS, self._ring.take(indices))))
 
     def update(self, batch: Batch, losses: torch.Tensor) -> None:
         """New priorities (loss + eps)^alpha of sampled transitions; the lowest batch row wins a duplicate."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -10,6 +10,7 @@ from foxhunt_assets.contracts.buffers import BufferSpec
 from foxhunt_assets.trainer.config import TrainerConfig
 from kernels.gae import op as gae
 from kernels.philox import op as philox
+from kernels.ring import op as ring
 
 COLUMNS = (
     "anchor", "action", "log_pi", "reward", "value", "next_value", "terminated", "truncated", "acct", "carry",
@@ -17,10 +18,12 @@ COLUMNS = (
 )  # fmt: skip
 WRITES = tuple(f"rollout_{c}" for c in COLUMNS)
 RESULTS = ("rollout_advantage", "rollout_return")
+# What a learning minibatch reads of its rows.
+LEARNED = ("anchor", "acct", "carry", "legal", "action", "log_pi", "value", "advantage", "return")
 
 
 def specs(config: TrainerConfig, n_actions: int, n_account: int) -> list[BufferSpec]:
-    t, b, h = config.learning.rollout_steps, config.model.accounts, config.model.hidden
+    t, b, h = config.learning.window_rows, config.model.accounts, config.model.hidden
     kinds = {
         "anchor": "int64", "action": "int64", "terminated": "bool", "truncated": "bool", "executed_entry": "int8",
     }  # fmt: skip
@@ -44,15 +47,19 @@ class Rollout:
 
     def __init__(self, buffers: Mapping[str, torch.Tensor], config: TrainerConfig) -> None:
         self.b = buffers
-        self.steps, self.accounts = config.learning.rollout_steps, config.model.accounts
+        self.steps, self.accounts = config.learning.window_rows, config.model.accounts
         self.gamma, self.lam = config.learning.gamma, config.learning.gae_lambda
-        self.minibatches = config.learning.minibatches
+        self.minibatches = config.learning.window_minibatches
+        self._written, self._learned = (ring.Ring([self.flat(c) for c in names]) for names in (COLUMNS, LEARNED))
+        self._order = ring.Ring([buffers["epoch_order"]])
 
     def insert(self, t: torch.Tensor, row: Mapping[str, torch.Tensor]) -> None:
         """Write row t (0-dim int64, on the device) of every column."""
-        for name in COLUMNS:
-            column = self.b[f"rollout_{name}"]
-            column.index_copy_(0, t[None], row[name].to(column.dtype)[None])
+        self._written.put([row[name] for name in COLUMNS], t[None], self.accounts, self.accounts)
+
+    def row(self, t: torch.Tensor, into: Sequence[torch.Tensor]) -> None:
+        """Copy row t (int64 [1]) into [B, ...] tensors in the order of COLUMNS."""
+        self._written.take_run(t, self.accounts, self.accounts, into=into)
 
     def arrive(self, t: torch.Tensor, v: torch.Tensor) -> None:
         """V of row t [B] is V of the state the row before arrived in, unless its episode ended there or t is 0."""
@@ -80,7 +87,8 @@ class Rollout:
         words = philox.words(seed, "minibatch", update, rows, 1)[:, 0]
         self.b["epoch_order"].copy_(torch.argsort(words, stable=True))
 
-    def minibatch(self, number: torch.Tensor) -> torch.Tensor:
-        """int64 rows of minibatch `number` (0-dim int64) of the epoch that was shuffled."""
+    def minibatch(self, number: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Rows of minibatch `number` (0-dim int64) of the epoch that was shuffled: [M, ...] by name of LEARNED."""
         size = self.steps * self.accounts // self.minibatches
-        return self.b["epoch_order"][number * size + torch.arange(size, device=number.device)]
+        (rows,) = self._order.take_run(number[None], size, size)
+        return dict(zip(LEARNED, self._learned.take(rows)))
