@@ -7,7 +7,7 @@ import torch
 from kernels import build
 from kernels.reduce import kernel as reduce
 
-_LANES, _ROWS, _DEPTH = 32, 8, 16
+_LANES, _ROWS = 32, 8  # of a block
 _CHANNELS = 256  # most of a row of the backward
 _PARTS = 256  # blocks of the backward at most: as many as one launch of `reduce` adds
 
@@ -32,11 +32,11 @@ def normalise_backward(
     rows, channels = total.shape
     if channels > _CHANNELS:
         raise ValueError(f"total: {channels} channels, a row of the kernel holds at most {_CHANNELS}")
-    part_rows = _DEPTH * build.ceil_div(rows, _DEPTH * _PARTS)
+    part_rows = _ROWS * build.ceil_div(rows, _ROWS * _PARTS)
     blocks = build.ceil_div(rows, part_rows)
     dt, parts = total.new_empty(rows, channels), total.new_empty(blocks, 3 * channels)
     inputs: list[build.Argument] = [a.contiguous() for a in (total, mean, rstd, gain, dy)]
     args = (*inputs, rows, channels, part_rows, dt, parts)
-    build.launch("layernorm", "layernorm_backward", (blocks,), (_LANES, _DEPTH), *args)
+    build.launch("layernorm", "layernorm_backward", (blocks,), (_LANES, _ROWS), *args)
     dgain, dbias, shift = reduce.sum_rows(parts).split(channels)
     return dt, dgain, dbias, shift

@@ -2,19 +2,20 @@
 // channels l, l + 32, ...; the lanes' partial sums meet in shared memory, added in one order by every lane.
 
 #define LANES 32
-#define ROWS 8    // of a block of the forward
-#define DEPTH 16  // rows a block of the backward has in hand at once
-#define WIDE 8    // channels of a lane in the backward: a row has at most 256
+#define ROWS 8   // of a block at once
+#define WIDE 8   // channels of a lane in the backward: a row has at most 256
 
 // Sum of 32 words in one order, the same for every lane.
-__device__ float total_of(const float* words)
+__device__ float total_of(const float4* words)
 {
-    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    float4 sum = words[0];
 #pragma unroll
-    for (int j = 0; j < LANES; j += 4)
-        for (int q = 0; q < 4; ++q) sum[q] += words[j + q];
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    for (int j = 1; j < LANES / 4; ++j)
+        sum.x += words[j].x, sum.y += words[j].y, sum.z += words[j].z, sum.w += words[j].w;
+    return (sum.x + sum.y) + (sum.z + sum.w);
 }
+
+__device__ float& word_of(float4* words, int lane) { return ((float*)words)[lane]; }
 
 extern "C" __global__ void layernorm_forward(const float* __restrict__ x, const float* __restrict__ z,
                                              const float* __restrict__ gain, const float* __restrict__ bias, float eps,
@@ -22,21 +23,21 @@ extern "C" __global__ void layernorm_forward(const float* __restrict__ x, const 
                                              float* __restrict__ total, float* __restrict__ means,
                                              float* __restrict__ rstds)
 {
-    __shared__ float sums[ROWS][LANES], squares[ROWS][LANES];
+    __shared__ float4 sums[ROWS][LANES / 4], squares[ROWS][LANES / 4];
     int lane = threadIdx.x, slot = threadIdx.y, n = (int)channels;
     long long row = (long long)blockIdx.x * ROWS + slot;
     if (row >= rows) n = 0;
     x += row * channels, z += row * channels, out += row * channels, total += row * channels;
     float sum = 0.0f, square = 0.0f;
     for (int c = lane; c < n; c += LANES) sum += x[c] + z[c];
-    sums[slot][lane] = sum;
+    word_of(sums[slot], lane) = sum;
     __syncthreads();
     float mean = total_of(sums[slot]) / (float)channels;
     for (int c = lane; c < n; c += LANES) {
         float centred = x[c] + z[c] - mean;
         square += centred * centred;
     }
-    squares[slot][lane] = square;
+    word_of(squares[slot], lane) = square;
     __syncthreads();
     float rstd = 1.0f / sqrtf(total_of(squares[slot]) / (float)channels + eps);
     for (int c = lane; c < n; c += LANES) {
@@ -54,7 +55,7 @@ extern "C" __global__ void layernorm_backward(const float* __restrict__ total, c
                                               long long part_rows, float* __restrict__ dtotal,
                                               float* __restrict__ parts)
 {
-    __shared__ float sums[2][2][DEPTH][LANES];  // of two rounds in turn, so that a round has one barrier
+    __shared__ float4 sums[2][2][ROWS][LANES / 4];  // of two rounds in turn, so that a round has one barrier
     int lane = threadIdx.x, slot = threadIdx.y, turn = 0;
     float weight[WIDE], gains[WIDE], biases[WIDE], shifts[WIDE];
 #pragma unroll
@@ -63,7 +64,7 @@ extern "C" __global__ void layernorm_backward(const float* __restrict__ total, c
         weight[j] = c < channels ? gain[c] : 0.0f;
         gains[j] = biases[j] = shifts[j] = 0.0f;
     }
-    for (long long from = 0; from < part_rows; from += DEPTH, turn ^= 1) {
+    for (long long from = 0; from < part_rows; from += ROWS, turn ^= 1) {
         long long row = blockIdx.x * part_rows + from + slot;
         int n = row < rows ? (int)channels : 0;
         float mean = n > 0 ? means[row] : 0.0f, rstd = n > 0 ? rstds[row] : 0.0f, v[WIDE], d[WIDE];
@@ -75,7 +76,7 @@ extern "C" __global__ void layernorm_backward(const float* __restrict__ total, c
             v[j] = (total[row * channels + c] - mean) * rstd, d[j] = dy[row * channels + c];
             first += weight[j] * d[j], second += weight[j] * d[j] * v[j];
         }
-        sums[turn][0][slot][lane] = first, sums[turn][1][slot][lane] = second;
+        word_of(sums[turn][0][slot], lane) = first, word_of(sums[turn][1][slot], lane) = second;
         __syncthreads();
         first = total_of(sums[turn][0][slot]) / (float)channels;
         second = total_of(sums[turn][1][slot]) / (float)channels;
@@ -88,7 +89,7 @@ extern "C" __global__ void layernorm_backward(const float* __restrict__ total, c
             gains[j] += v[j] * d[j], biases[j] += d[j], shifts[j] += dt;
         }
     }
-    float* columns = &sums[0][0][0][0];  // [DEPTH][LANES], of one of the three sums and 32 channels at a time
+    float* columns = (float*)sums;  // [ROWS][LANES], of one of the three sums and 32 channels at a time
     for (int q = 0; q < 3; ++q)
 #pragma unroll
         for (int j = 0; j < WIDE; ++j) {
@@ -97,7 +98,7 @@ extern "C" __global__ void layernorm_backward(const float* __restrict__ total, c
             columns[slot * LANES + lane] = q == 0 ? gains[j] : q == 1 ? biases[j] : shifts[j];
             __syncthreads();
             float sum = 0.0f;
-            for (int s = 0; s < DEPTH; ++s) sum += columns[s * LANES + lane];
+            for (int s = 0; s < ROWS; ++s) sum += columns[s * LANES + lane];
             if (slot == 0 && lane + j * LANES < channels)
                 parts[(blockIdx.x * 3 + q) * channels + lane + j * LANES] = sum;
         }

@@ -7,7 +7,7 @@ import torch
 from kernels import build
 from kernels.reduce import kernel as reduce
 
-_LANES, _ROWS, _DEPTH = 32, 8, 16
+_LANES, _ROWS = 32, 8  # of a block
 _FEATURES = 256  # most of a row of the backward
 _PARTS = 256  # blocks of the backward at most: as many as one launch of `reduce` adds
 
@@ -26,9 +26,9 @@ def select_backward(mask: torch.Tensor, x: torch.Tensor, dy: torch.Tensor) -> tu
     rows, features = x.shape
     if features > _FEATURES:
         raise ValueError(f"x: {features} features, a row of the kernel holds at most {_FEATURES}")
-    part_rows = _DEPTH * build.ceil_div(rows, _DEPTH * _PARTS)
+    part_rows = _ROWS * build.ceil_div(rows, _ROWS * _PARTS)
     blocks = build.ceil_div(rows, part_rows)
     d_logits, parts = x.new_empty(rows, features), x.new_empty(blocks, features)
     args = (mask.contiguous(), x.contiguous(), dy.contiguous(), rows, features, part_rows, d_logits, parts)
-    build.launch("vsn", "vsn_backward", (blocks,), (_LANES, _DEPTH), *args)
+    build.launch("vsn", "vsn_backward", (blocks,), (_LANES, _ROWS), *args)
     return d_logits, reduce.sum_rows(parts)

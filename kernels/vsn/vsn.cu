@@ -2,35 +2,39 @@
 // lane l the features l, l + 32, ...; the lanes' partial results meet in shared memory, joined in one order by all.
 
 #define LANES 32
-#define ROWS 8    // of a block of the forward
-#define DEPTH 16  // rows a block of the backward has in hand at once
-#define WIDE 8    // features of a lane in the backward: a row has at most 256
+#define ROWS 8   // of a block at once
+#define WIDE 8   // features of a lane in the backward: a row has at most 256
 
 // Sum of 32 words in one order, the same for every lane.
-__device__ float total_of(const float* words)
+__device__ float total_of(const float4* words)
 {
-    float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    float4 sum = words[0];
 #pragma unroll
-    for (int j = 0; j < LANES; j += 4)
-        for (int q = 0; q < 4; ++q) sum[q] += words[j + q];
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    for (int j = 1; j < LANES / 4; ++j)
+        sum.x += words[j].x, sum.y += words[j].y, sum.z += words[j].z, sum.w += words[j].w;
+    return (sum.x + sum.y) + (sum.z + sum.w);
 }
+
+__device__ float& word_of(float4* words, int lane) { return ((float*)words)[lane]; }
 
 extern "C" __global__ void vsn_forward(const float* __restrict__ logits, const float* __restrict__ x, long long rows,
                                        long long features, float* __restrict__ mask, float* __restrict__ out)
 {
-    __shared__ float tops[ROWS][LANES], sums[ROWS][LANES];
+    __shared__ float4 tops[ROWS][LANES / 4], sums[ROWS][LANES / 4];
     int lane = threadIdx.x, slot = threadIdx.y, n = (int)features;
     long long row = (long long)blockIdx.x * ROWS + slot;
     if (row >= rows) n = 0;
     logits += row * features, x += row * features, mask += row * features, out += row * features;
     float top = n > 0 ? logits[lane < n ? lane : 0] : 0.0f, sum = 0.0f;
     for (int f = lane + LANES; f < n; f += LANES) top = fmaxf(top, logits[f]);
-    tops[slot][lane] = top;
+    word_of(tops[slot], lane) = top;
     __syncthreads();
-    for (int j = 0; j < LANES; ++j) top = fmaxf(top, tops[slot][j]);
+    for (int j = 0; j < LANES / 4; ++j) {
+        float4 four = tops[slot][j];
+        top = fmaxf(top, fmaxf(fmaxf(four.x, four.y), fmaxf(four.z, four.w)));
+    }
     for (int f = lane; f < n; f += LANES) sum += expf(logits[f] - top);
-    sums[slot][lane] = sum;
+    word_of(sums[slot], lane) = sum;
     __syncthreads();
     sum = total_of(sums[slot]);
     for (int f = lane; f < n; f += LANES) {
@@ -44,10 +48,10 @@ extern "C" __global__ void vsn_backward(const float* __restrict__ mask, const fl
                                         const float* __restrict__ dy, long long rows, long long features,
                                         long long part_rows, float* __restrict__ dlogits, float* __restrict__ parts)
 {
-    __shared__ float sums[2][DEPTH][LANES];  // of two rounds in turn, so that a round has one barrier
+    __shared__ float4 sums[2][ROWS][LANES / 4];  // of two rounds in turn, so that a round has one barrier
     int lane = threadIdx.x, slot = threadIdx.y, turn = 0;
     float columns[WIDE] = {0.0f};
-    for (long long from = 0; from < part_rows; from += DEPTH, turn ^= 1) {
+    for (long long from = 0; from < part_rows; from += ROWS, turn ^= 1) {
         long long row = blockIdx.x * part_rows + from + slot;
         int n = row < rows ? (int)features : 0;
         float m[WIDE], t[WIDE], along = 0.0f;
@@ -58,7 +62,7 @@ extern "C" __global__ void vsn_backward(const float* __restrict__ mask, const fl
             m[j] = mask[row * features + f], t[j] = dy[row * features + f] * x[row * features + f] * (float)features;
             along += m[j] * t[j];
         }
-        sums[turn][slot][lane] = along;
+        word_of(sums[turn][slot], lane) = along;
         __syncthreads();
         along = total_of(sums[turn][slot]);
 #pragma unroll
@@ -74,10 +78,10 @@ extern "C" __global__ void vsn_backward(const float* __restrict__ mask, const fl
     for (int j = 0; j < WIDE; ++j) {
         if (j * LANES >= features) break;
         __syncthreads();
-        sums[0][slot][lane] = columns[j];
+        word_of(sums[0][slot], lane) = columns[j];
         __syncthreads();
         float sum = 0.0f;
-        for (int s = 0; s < DEPTH; ++s) sum += sums[0][s][lane];
+        for (int s = 0; s < ROWS; ++s) sum += word_of(sums[0][s], lane);
         if (slot == 0 && lane + j * LANES < features) parts[blockIdx.x * features + lane + j * LANES] = sum;
     }
 }

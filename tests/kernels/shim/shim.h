@@ -8,6 +8,7 @@
 
 struct uint3 { unsigned int x, y, z; };
 struct alignas(16) int4 { int x, y, z, w; };
+struct alignas(16) float4 { float x, y, z, w; };
 
 extern "C" {
 uint3 shim_thread();
