@@ -10,9 +10,10 @@
 // Lane 0 of `sums` gets the sum over the block, pairwise.
 __device__ static void add_up(double* sums)
 {
+    int t = threadIdx.x;
     for (int half = THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+        if (t < half) sums[t] += sums[t + half];
     }
 }
 

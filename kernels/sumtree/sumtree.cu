@@ -62,9 +62,10 @@ extern "C" __global__ void sumtree_set_leaves(float* __restrict__ tree, const lo
 // Lane 0 of `values` gets the largest over the block.
 __device__ static void largest(float* values)
 {
+    int t = threadIdx.x;
     for (int half = THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.x < half) values[threadIdx.x] = fmaxf(values[threadIdx.x], values[threadIdx.x + half]);
+        if (t < half) values[t] = fmaxf(values[t], values[t + half]);
     }
     __syncthreads();
 }

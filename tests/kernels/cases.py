@@ -40,6 +40,7 @@ from kernels.ring import op as ring
 from kernels.scan import op as scan
 from kernels.statistics import op as statistics
 from kernels.sumtree import op as sumtree
+from kernels.td import op as td
 from kernels.vsn import op as vsn
 from tests.simulator import tapes
 
@@ -557,3 +558,29 @@ class look_ahead:
         fresh, started = torch.zeros_like(x["started"]), x["started"].clone()
         found = [lookahead.correlate(*tape, 0.01, moments) for moments in (fresh, started)]
         return *found, fresh, started
+
+
+@case("td_rows", "td_keep", ulps=8)
+class double_q:
+    def inputs(g):
+        n = 37
+        legal = torch.rand(n, 11, generator=g) < 0.6
+        legal[:, 2] = True
+        return {
+            "logits": torch.randn(3, n, 11, 21, generator=g) * 2, "action": torch.randint(0, 11, (n,), generator=g),
+            "legal": legal, "reward": torch.randn(n, generator=g), "closed": torch.rand(n, generator=g) < 0.2,
+            "terminated": torch.rand(n, generator=g) < 0.1, "step": torch.randint(0, 99, (n,), generator=g),
+            "indices": torch.randint(0, 20, (n,), generator=g).sort().values, "drawn": torch.rand(3, n, generator=g),
+            "v_min": torch.tensor(-1.5), "v_max": torch.tensor(1.25), "scale": torch.tensor(0.5),
+            "now": torch.tensor(99),
+        }  # fmt: skip
+
+    def call(x):
+        columns = (x["action"], x["legal"], x["reward"], x["closed"], x["terminated"], x["step"])
+        stats = torch.zeros(len(td.NAMES), dtype=torch.float64, device=x["action"].device)
+        scale = td.Scale(x["v_min"], x["v_max"], x["scale"], x["now"])
+        drawn = td.Drawn(x["indices"], *x["drawn"])
+        update = td.DoubleQ(0.97, 1e-3, 0.6)
+        found = update.gradients(*x["logits"], td.Transitions(*columns), drawn, scale, stats)
+        stats[td.NAMES.index("mass_err_max")] += 1  # the mass, that is: its error is rounding alone
+        return *found, *stats.float().split(1)

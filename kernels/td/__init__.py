@@ -1,0 +1,1 @@
+"""Categorical double Q-learning on replay rows: target, gradient, new priorities and statistics."""

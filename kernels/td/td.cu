@@ -1,0 +1,149 @@
+// C51 with double Q-learning on sampled transitions: one block a row, then one block for the statistics of the batch.
+
+#define THREADS 128      // of a row: two a next action, one an atom
+#define KEEP_THREADS 256
+#define PARTS 11  // of a row: loss, weighed loss, error, expectation, gap, atoms above and below the span, how far they
+                  // lie outside, largest |atom|, |mass - 1|, reward above 0
+
+// E[z] under the softmax of n logits, z on the span from low in steps of delta.
+__device__ static float expected(const float* x, int n, float low, float delta)
+{
+    float top = x[0], total = 0.0f, sum = 0.0f;
+    for (int j = 1; j < n; ++j) top = fmaxf(top, x[j]);
+    for (int j = 0; j < n; ++j) total += expf(x[j] - top);
+    for (int j = 0; j < n; ++j) sum += expf(x[j] - top) / total * (low + (float)j * delta);
+    return sum;
+}
+
+extern "C" __global__ void td_rows(const float* __restrict__ logits, const float* __restrict__ online_next,
+                                   const float* __restrict__ target_next, const long long* __restrict__ actions,
+                                   const bool* __restrict__ legal_next, const float* __restrict__ rewards,
+                                   const bool* __restrict__ closed, const bool* __restrict__ terminated,
+                                   const float* __restrict__ weights, const float* __restrict__ v_min,
+                                   const float* __restrict__ v_max, const float* __restrict__ reward_scale,
+                                   long long rows, long long n_actions, long long atoms, float gamma, float eps,
+                                   float alpha, float* __restrict__ grad, float* __restrict__ priorities,
+                                   double* __restrict__ parts)
+{
+    __shared__ float q[THREADS], chosen[THREADS], place[THREADS], mass[THREADS], log_p[THREADS];
+    __shared__ int best;
+    __shared__ float gap, whole;
+    long long row = blockIdx.x;
+    int t = threadIdx.x, n = (int)atoms, n_act = (int)n_actions, action = (int)actions[row];
+    float low = *v_min, high = *v_max, delta = (high - low) / (float)(n - 1);
+    const float* here = logits + (row * n_act + action) * n;
+    if (t < n_act) q[t] = expected(online_next + (row * n_act + t) * n, n, low, delta);
+    else if (t < 2 * n_act) q[t] = expected(target_next + (row * n_act + t - n_act) * n, n, low, delta);
+    __syncthreads();
+    if (t == 0) {
+        const bool* may = legal_next + row * n_act;
+        float top = 0.0f, target_top = 0.0f;
+        best = -1;
+        for (int a = 0; a < n_act; ++a) {
+            if (!may[a]) continue;
+            if (best < 0 || q[n_act + a] > target_top) target_top = q[n_act + a];
+            if (best < 0 || q[a] > top) top = q[a], best = a;
+        }
+        gap = target_top - q[n_act + best];
+    }
+    __syncthreads();
+    float reward = rewards[row] * *reward_scale, discount = closed[row] || terminated[row] ? 0.0f : gamma;
+    if (t < n) {
+        const float* x = target_next + (row * n_act + best) * n;
+        float top = x[0], total = 0.0f;
+        for (int j = 1; j < n; ++j) top = fmaxf(top, x[j]);
+        for (int j = 0; j < n; ++j) total += expf(x[j] - top);
+        chosen[t] = expf(x[t] - top) / total;
+        place[t] = reward + discount * (low + (float)t * delta);
+        top = here[0], total = 0.0f;
+        for (int j = 1; j < n; ++j) top = fmaxf(top, here[j]);
+        for (int j = 0; j < n; ++j) total += expf(here[j] - top);
+        log_p[t] = here[t] - top - logf(total);
+    }
+    __syncthreads();
+    if (t < n) {
+        float sum = 0.0f;
+        for (int j = 0; j < n; ++j) {
+            float at = fminf(fmaxf((place[j] - low) / delta, 0.0f), (float)(n - 1));
+            sum = fmaf(chosen[j], fminf(fmaxf(1.0f - fabsf(at - (float)t), 0.0f), 1.0f), sum);
+        }
+        mass[t] = sum;
+    }
+    __syncthreads();
+    if (t == 0) {
+        float loss = 0.0f, now = 0.0f, target = 0.0f, above = 0.0f, below = 0.0f, out = 0.0f, far = 0.0f;
+        whole = 0.0f;
+        for (int j = 0; j < n; ++j) {
+            float z = low + (float)j * delta;
+            loss -= mass[j] * log_p[j];
+            now += expf(log_p[j]) * z;
+            target += mass[j] * z;
+            whole += mass[j];
+            above += place[j] > high, below += place[j] < low;
+            out += fmaxf(place[j] - high, 0.0f) + fmaxf(low - place[j], 0.0f);
+            far = fmaxf(far, fabsf(place[j]));
+        }
+        priorities[row] = powf(loss + eps, alpha);
+        double found[PARTS] = {loss, weights[row] * loss, target - now, target, gap, above, below, out, far,
+                               fabsf(whole - 1.0f), (double)(rewards[row] > 0.0f)};
+        for (int k = 0; k < PARTS; ++k) parts[row * PARTS + k] = found[k];
+    }
+    __syncthreads();
+    for (int i = t; i < n_act * n; i += THREADS) {
+        int a = i / n, j = i - a * n;
+        float slope = a == action ? weights[row] / (float)rows * (expf(log_p[j]) * whole - mass[j]) : 0.0f;
+        grad[row * n_act * n + i] = slope;
+    }
+}
+
+// The sum or the largest over the block, to all of it.
+__device__ static double over(double mine, bool add, double* room)
+{
+    int t = threadIdx.x;
+    __syncthreads();
+    room[t] = mine;
+    for (int half = KEEP_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (t < half) room[t] = add ? room[t] + room[t + half] : fmax(room[t], room[t + half]);
+    }
+    __syncthreads();
+    return room[0];
+}
+
+// One block. stats as op.py names them. Draws of strata come in ascending order, so that equal ones lie side by side.
+extern "C" __global__ void td_keep(const double* __restrict__ parts, const float* __restrict__ weights,
+                                   const float* __restrict__ leaves, const float* __restrict__ draws,
+                                   const long long* __restrict__ indices, const long long* __restrict__ steps,
+                                   const long long* __restrict__ now, const bool* __restrict__ closed,
+                                   const bool* __restrict__ terminated, long long rows, long long atoms,
+                                   double* __restrict__ stats)
+{
+    __shared__ double room[KEEP_THREADS];
+    double sums[19] = {}, tops[5] = {0.0, 0.0, 0.0, -1e300, 0.0}, many = (double)rows, cells = many * (double)atoms;
+    for (long long row = threadIdx.x; row < rows; row += KEEP_THREADS) {
+        const double* p = parts + row * PARTS;
+        double weight = weights[row], age = (double)(*now - steps[row]);
+        double adds[18] = {p[1], fabs(p[2]), p[2], p[3], p[4], p[5], p[6], p[7], p[5] + p[6], weight, weight * weight,
+                           leaves[row], age, (double)(row == 0 || indices[row] != indices[row - 1]),
+                           (double)closed[row], (double)terminated[row], p[10], draws[row]};
+        double highs[5] = {fabs(p[2]), p[8], p[9], -weight, age};
+        for (int k = 0; k < 18; ++k) sums[k] += adds[k];
+        for (int k = 0; k < 5; ++k) tops[k] = fmax(tops[k], highs[k]);
+    }
+    for (int k = 0; k < 18; ++k) sums[k] = over(sums[k], true, room);
+    for (int k = 0; k < 5; ++k) tops[k] = over(tops[k], false, room);
+    double mean = sums[3] / many;
+    for (long long row = threadIdx.x; row < rows; row += KEEP_THREADS) {
+        double away = parts[row * PARTS + 3] - mean;
+        sums[18] += away * away;
+    }
+    sums[18] = over(sums[18], true, room);
+    if (threadIdx.x > 0) return;
+    double found[23] = {
+        sums[0] / many, sums[1] / many, tops[0], sums[2] / many, mean, sqrt(sums[18] / many), sums[4] / many,
+        sums[5] / cells, sums[6] / cells, sums[7] / fmax(sums[8], 1.0), tops[1], tops[2],
+        fmin(sums[9] * sums[9] / (many * sums[10]), 1.0), sums[11] / many, sums[9] / many, -tops[3], sums[12] / many,
+        tops[4], sums[13] / many, sums[14] / many, sums[15] / many, sums[16] / many, sums[17] / many,
+    };
+    for (int k = 0; k < 23; ++k) stats[k] = found[k];
+}
