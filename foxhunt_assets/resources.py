@@ -34,7 +34,7 @@ GIT_TAG = "foxhunt/git"
 GPU_POOL = "gpu"
 EXIT_CODE = "exit_code"  # metadata of a failure: what the command line exits with
 _CLOCK_S = 1.0  # a file system may round its times down to whole seconds
-HASHES = "file_hashes.json"  # under work/: a file of known size and time is not hashed again
+HASHES = "file_hashes.json"  # under work/: a file in a known state is not hashed again
 
 # Every line answers a failure seen in practice: a killed run keeps its pool slot for ever unless slots are freed,
 # a failed check is retried unless told otherwise, and a resumed run cannot be terminated.
@@ -113,19 +113,23 @@ class World:
         return dict(sorted(files.items()))
 
     def source_sha256(self, path: Path) -> str:
-        """sha256 of a source file, remembered by path, size and modification time. BadInput where it has no bytes."""
+        """sha256 of a source file."""
+        return self.source_hashed(path).sha256
+
+    def source_hashed(self, path: Path) -> storage.Hashed:
+        """A source file hashed, remembered by path until its state changes. BadInput where it has no bytes."""
         if not path.is_file():  # a pipe would be waited for
             raise BadInput(f"{path}: a broken link, a pipe or a device; put the file there or take it away")
         if not os.access(path, os.R_OK):
             raise BadInput(f"{path}: may not be read by this user; let it, or take the file away")
         cache = self.layout.work / HASHES
         known = storage.read_json(cache) if cache.exists() else {}
-        stat = path.stat()
-        entry = [stat.st_size, stat.st_mtime_ns]
-        if known.get(str(path), [None, None])[:2] != entry:
-            known[str(path)] = [*entry, storage.file_sha256(path)]
-            storage.write_json(cache, known)
-        return str(known[str(path)][2])
+        *state, sha256 = known.get(str(path), [""])
+        if tuple(state) == storage.file_state(path):
+            return storage.Hashed(sha256, tuple(state))
+        made = storage.hashed(path)
+        storage.write_json(cache, {**known, str(path): [*made.state, made.sha256]})
+        return made
 
     def source_file(self, key: str) -> Path:
         """The file of a source key."""

@@ -69,6 +69,28 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 
+@dataclass(frozen=True)
+class Hashed:
+    """The sha256 of a file, and the state the file was in: in another state it may hold other bytes."""
+
+    sha256: str
+    state: tuple[int, ...]
+
+
+def file_state(path: Path) -> tuple[int, ...]:
+    """Size, both times of change (ns) and inode of a file: a write moves one of them, and nobody can set them all."""
+    if not path.is_file():
+        raise BadInput(f"{path}: no such file")
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
+
+
+def hashed(path: Path) -> Hashed:
+    """The state first, so that a write while the bytes are hashed shows in the next comparison."""
+    state = file_state(path)
+    return Hashed(file_sha256(path), state)
+
+
 def canonical_json(value: Any) -> str:
     """One spelling for one value: sorted keys, no spaces, NaN refused."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)

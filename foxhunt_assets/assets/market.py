@@ -97,7 +97,8 @@ def make_snapshots(context: dg.AssetExecutionContext, world: World, key: str) ->
     path = world.source_file(key)
     data = world.settings.data
     told = earlier_volumes(world, path) if data.instrument_mode == roll.VOLUME else []
-    inputs = {"dbn_files": world.source_sha256(path)}
+    source = world.source_hashed(path)
+    inputs = {"dbn_files": source.sha256}
     if told:
         inputs["volume"] = json_sha256([volume.to_json() for volume in told])
     identity = {
@@ -112,7 +113,7 @@ def make_snapshots(context: dg.AssetExecutionContext, world: World, key: str) ->
     with storage.lock(world.layout.work / "locks" / f"snapshots-{key}.lock", f"the decoding of {path.name}"):
         storage.sweep(folder)
         if not _stands(folder, identity):
-            _decode_and_commit(world, key, folder, identity, told)
+            _decode_and_commit(world, key, folder, identity, told, source)
         report = storage.read_json(folder / REPORT_FILE)
         values = {**_report_values(report), "book": _book_picture(folder, key),
                   "sessions": dg.MetadataValue.md(sessions.markdown(sessions.session_table(folder)))}  # fmt: skip
@@ -127,13 +128,14 @@ def _decode_and_commit(
     folder: Path,
     identity: dict[str, Any],
     told: Sequence[FileVolume],
+    source: storage.Hashed,
 ) -> None:
     """Write the folder, or note why the file is in quarantine. A full disk is not the file's fault."""
     path = world.source_file(key)
 
     def write(out: Path) -> None:
         try:
-            _decode(world, path, out, told)
+            _decode(world, path, out, told, source)
         except BadInput as error:
             sources.hold(world, key, path, str(error))
             raise
@@ -168,10 +170,11 @@ def _volume(world: World, path: Path) -> FileVolume | None:
 REPORT_FILE = "decode.json"
 
 
-def _decode(world: World, path: Path, out: Path, told: Sequence[FileVolume]) -> None:
+def _decode(world: World, path: Path, out: Path, told: Sequence[FileVolume], source: storage.Hashed) -> None:
     data = world.settings.data
     report = snapshots.decode(
         path, out, world.facts, grid_ms=data.row_ms, instrument_mode=data.instrument_mode, earlier=told,
+        known=source,
         progress=lambda share: print(f"{path.name}: {share:.0%} read", flush=True),
     )  # fmt: skip
     recipe = synthetic.read_recipe(path)

@@ -31,7 +31,7 @@ from foxhunt_assets.market.snapshot_folder import (
     validate,
 )
 from foxhunt_assets.market.volume import FileVolume, complete_sessions, file_volume, lead_by_volume
-from foxhunt_assets.storage import file_sha256
+from foxhunt_assets.storage import Hashed, file_state, hashed
 
 __all__ = ["DATASET", "EVENT_CLOCK", "content_hash", "decode", "source_facts", "validate"]
 
@@ -53,28 +53,32 @@ def decode(
     instrument_mode: str = FRONT_MONTH,
     progress: Callable[[float], None] | None = None,
     earlier: Sequence[FileVolume] = (),
+    known: Hashed | None = None,
 ) -> dict[str, Any]:
     """Write snapshots.arrow and segments.parquet of one file into the folder `out`; returns the report.
 
     grid_ms: distance of the rows, 0 for the event clock. instrument_mode: see `roll.select`. With `all`, and with
     several names, the rows of each instrument lie together, nearest month first; the file is read once for each.
-    progress: told the share of the work done. earlier: what earlier files traded, for the mode `volume`.
-    BadInput on anything that cannot be used, and where no row comes out.
+    progress: told the share of the work done, at each percent. earlier: what earlier files traded, for the mode
+    `volume`. known: the file as the caller hashed it; without, it is hashed here.
+    BadInput on anything that cannot be used, where no row comes out, and on a file that changed since it was hashed.
     """
     if grid_ms < 0:
         raise BadInput(f"grid_ms {grid_ms} is negative; use a multiple of 250, or 0 for the event clock")
-    sha256 = file_sha256(path) if path.is_file() else ""
-    download = batch.check(path, sha256) if path.is_file() else None
+    source = known or hashed(path)
+    download = batch.check(path, source.sha256)
     with open_book(path) as reader:
         header, said = reader.header, reader.warnings
     if header.dataset != DATASET:
         raise BadInput(f"{path}: dataset {header.dataset}; only {DATASET} (CME Globex) is known here")
     lead = _lead_by_volume(path, facts, earlier) if instrument_mode == VOLUME else None
     selections = select(path, header, facts, instrument_mode, lead)
-    metadata = _file_metadata(header, facts, grid_ms, sha256, instrument_mode, len(selections))
+    metadata = _file_metadata(header, facts, grid_ms, source.sha256, instrument_mode, len(selections))
     passes, segments = _write_series(path, out, facts, grid_ms, selections, metadata, progress)
     pq.write_table(segments, out / SEGMENTS_NAME)
-    report = {**_header_facts(path, header), "source_sha256": sha256, "grid_ms": grid_ms}
+    if file_state(path) != source.state:
+        raise BadInput(f"{path}: changed while it was decoded; decode it again when nothing writes to it")
+    report = {**_header_facts(path, header), "source_sha256": source.sha256, "grid_ms": grid_ms}
     report |= {"instrument_mode": instrument_mode, **decode_report.report(header, passes, segments)}
     report |= _quality(path, header, said, download)
     decode_report.refuse_empty(path, report)
@@ -156,9 +160,11 @@ def _write_all(
             found.append(decoder.state["segments"][: int(decoder.state["n_segments_out"])].copy())
             writer.write_batch(output.slice(0, int(decoder.state["n_out"])))
 
+    told = -1
     for records in reader.batches():
         drain(decoder.feed(records))
-        if progress:
+        if progress and (percent := int(100 * reader.fraction)) > told:
+            told = percent
             progress(reader.fraction)
     drain(decoder.finish())
     rows = np.concatenate([np.zeros((0, 5), np.int64), *found])

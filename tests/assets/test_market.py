@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import multiprocessing
 import os
@@ -216,6 +217,19 @@ def test_event_clock_snapshots_are_made_and_no_fold_takes_them(home):
     back = build(world.settings)  # the clock set back, the snapshots not made again
     (problem,) = lineage.problems_of(run((back, instance, world), "fold_0", "folds_job"))
     assert f"{key}: decoded on the event clock" in problem.text
+
+
+def test_a_source_is_hashed_again_once_it_was_written_whatever_its_time_says(home, monkeypatch):
+    _, _, world = home
+    path = world.source_file(key_of(world, "a"))
+    before, stat, raw = world.source_sha256(path), path.stat(), path.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "file_sha256", lambda _: pytest.fail("hashed again"))
+        assert world.source_sha256(path) == before
+    time.sleep(0.02)  # the clock of a file system may be that coarse
+    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert world.source_sha256(path) == hashlib.sha256(path.read_bytes()).hexdigest() != before
 
 
 def test_the_lead_by_volume_is_told_by_earlier_files_and_remade_when_they_change(home):

@@ -60,12 +60,12 @@ def test_versions_one_to_three_hold_the_same_records(tmp_path: Path, version: in
 
 
 def test_batches_of_a_long_file_follow_on(tmp_path: Path) -> None:
-    records = np.repeat(made.mbp(T0), 2 * dbn.BATCH + 7)
+    records = np.repeat(made.mbp(T0), 2_000)
     records["sequence"] = np.arange(len(records))
     path = made.write_mbp(tmp_path / "a.dbn.zst", [records])
     with dbn.DbnReader(path) as reader:
         lengths = [len(batch) for batch in reader.batches()]
-    assert lengths == [dbn.BATCH, dbn.BATCH, 7]
+    assert lengths == [712, 712, 576], "as many whole records as 256 KiB hold, and the rest"
     assert (read(path)["sequence"] == np.arange(len(records))).all()
 
 
@@ -74,6 +74,17 @@ def test_all_frames_are_read(tmp_path: Path) -> None:
     first, second = np.concatenate(ticks_apart(3)), np.concatenate(ticks_apart(4))
     path = made.write(tmp_path / "a.dbn.zst", [header, first.tobytes(), second.tobytes()])
     assert read(path).tobytes() == first.tobytes() + second.tobytes()
+
+
+def test_empty_and_skippable_frames_between_others_are_passed_over(tmp_path: Path) -> None:
+    header, records = made.metadata(databento_dbn.Schema.MBP_10), np.concatenate(ticks_apart(3)).tobytes()
+    path = made.write(tmp_path / "a.dbn.zst", [header, b"", records])
+    other = made.write(tmp_path / "b.dbn.zst", [b"", records])
+    path.write_bytes(path.read_bytes() + b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc" + other.read_bytes())
+    assert read(path).tobytes() == records + records
+    path.write_bytes(path.read_bytes() + b"more")
+    with pytest.raises(BadInput, match="no zstd frame where one should start"):
+        read(path)
 
 
 def test_records_with_a_send_time_are_eight_bytes_longer(tmp_path: Path) -> None:

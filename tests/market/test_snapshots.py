@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import time
 from collections import Counter
 from datetime import date
 from pathlib import Path
@@ -14,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from foxhunt_assets import storage
 from foxhunt_assets.contracts.instruments import contract
 from foxhunt_assets.contracts.tables import ABSENT_PX, SEGMENTS, SNAPSHOTS, arrow_schema
 from foxhunt_assets.errors import BadInput, ContractBroken
@@ -519,7 +523,7 @@ def test_a_snapshot_builds_the_book_and_is_no_event(tmp_path: Path) -> None:
 def test_a_clear_leaves_no_order_of_its_instrument_and_all_of_another_s(tmp_path: Path) -> None:
     """A level that survives a channel reset would stand here as the best bid, or as the size below it."""
     both = {"ESH4": [(*made.YEAR, made.ESH4)], "ESM4": [(*made.YEAR, made.ESM4)]}
-    other = mbo(T0, "A", "B", 7, 20_220, 9)
+    other = np.concatenate([mbo(T0, "A", "A", 6, 20_221, 4, 0), mbo(T0, "A", "B", 7, 20_220, 9)])
     other["instrument_id"] = made.ESM4
     change = mbo(T0 + 3 * MS, "A", "B", 8, 20_220, 1)
     change["instrument_id"] = made.ESM4
@@ -551,10 +555,11 @@ def test_a_suspect_mbo_book_stays_void_until_it_is_rebuilt(tmp_path: Path) -> No
     records = [
         mbo(T0, "A", "B", 1, 20_000, 5), mbo(T0 + MS, "A", "A", 2, 20_001, 5, 132),
         mbo(T0 + 2 * MS, "A", "A", 3, 20_001, 5),
-        mbo(T0 + 3 * MS, "R", "N", 0, 0, 0), mbo(T0 + 4 * MS, "A", "B", 4, 20_000, 2),
+        mbo(T0 + 3 * MS, "R", "N", 0, 0, 0),
+        mbo(T0 + 4 * MS, "A", "B", 4, 20_000, 2, 0), mbo(T0 + 4 * MS, "A", "A", 5, 20_002, 2),
     ]  # fmt: skip
     report, c, _ = decoded(made.write_mbo(tmp_path / "a.dbn", records), snapshots.EVENT_CLOCK)
-    assert report["suspect_events"] == 2 and c["source_row"].tolist() == [0, 4]
+    assert report["suspect_events"] == 2 and c["source_row"].tolist() == [0, 5]
 
 
 # --- what cannot be used --------------------------------------------------------------------------------------------
@@ -645,6 +650,33 @@ def test_the_same_file_gives_the_same_bytes_and_progress_ends_at_one(tmp_path: P
     for name in ("snapshots.arrow", "segments.parquet"):
         assert (tmp_path / "x" / name).read_bytes() == (tmp_path / "y" / name).read_bytes()
     assert seen[-1] == 1.0 and seen == sorted(seen[: len(seen) // 2]) * 2
+
+
+def test_a_file_hashed_by_the_caller_is_not_hashed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = made.write_mbp(tmp_path / "a.dbn", [mbp(T0)])
+    known = storage.hashed(path)
+    assert known.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setattr(storage, "file_sha256", lambda _: pytest.fail("hashed again"))
+    assert snapshots.decode(path, tmp_path, ES, 250, known=known)["source_sha256"] == known.sha256
+
+
+def test_a_file_that_changed_since_it_was_hashed_is_refused(tmp_path: Path) -> None:
+    """Same place, size and time of change: another file moved there, or the same one written in place."""
+    path = made.write_mbp(tmp_path / "a.dbn", [mbp(T0)])
+    for write in (lambda raw: path.write_bytes(raw), lambda raw: moved_there(path, raw)):
+        known, stat = storage.hashed(path), path.stat()
+        time.sleep(0.02)  # the clock of a file system may be that coarse
+        write(path.read_bytes())
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        assert (path.stat().st_size, path.stat().st_mtime_ns) == (stat.st_size, stat.st_mtime_ns)
+        with pytest.raises(BadInput, match=r"a\.dbn: changed while it was decoded"):
+            snapshots.decode(path, tmp_path, ES, 250, known=known)
+
+
+def moved_there(path: Path, raw: bytes) -> None:
+    beside = path.with_name("beside")
+    beside.write_bytes(raw)
+    beside.rename(path)
 
 
 def test_content_hash_is_blind_to_batches_and_sees_every_value(tmp_path: Path) -> None:
