@@ -76,10 +76,7 @@ class DiagBuilder:
         checksums = measure_learning.Checksums(w, c)
         groups = [
             Group(self._runtime, self._finish_runtime),
-            Group(lambda: measure.data(w, c)), Group(lambda: measure.inputs(w, c, b)),
-            Group(lambda: measure.encoding(c, b)), Group(lambda: measure.values(w, c, b)),
-            Group(lambda: measure.policy(w, c, b)), Group(lambda: measure.forward_returns(w, c, b)),
-            Group(lambda: measure.rewards(w, c, b)), Group(lambda: measure_learning.events(w, c, b)),
+            *measure.groups(w, c, b), Group(lambda: measure_learning.events(w, c, b)),
             Group(self._count, self._finish_counts),
             Group(checksums.measure, checksums.finish),
             Group(lambda: measure_learning.configuration(b)), Group(lambda: measure_learning.statistics(b)),

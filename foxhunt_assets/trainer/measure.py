@@ -1,43 +1,61 @@
 """Leaves of the acting batch: what one step saw, encoded, predicted and chose.
 
-Every function returns {leaf path: number} exactly as diag_leaves.tsv defines it, without waiting for the device. State
-that leaves need from row to row (running histograms, EMA moments) lives in registry buffers of group "diag"; each phase
-is a process of its own, so that it starts anew.
+A group measures numbers on the device, without waiting for it, and makes leaves of them on the host, exactly as
+diag_leaves.tsv defines them. State that leaves need from row to row (running histograms, EMA moments) lives in registry
+buffers of group "diag"; each phase is a process of its own, so that it starts anew.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from foxhunt_assets.contracts.buffers import BufferSpec
 from foxhunt_assets.market import features, norm
 from foxhunt_assets.simulator.actions import ACTIONS, HOLD, LONG_ENTRIES, N_ACTIONS, SHORT_ENTRIES
-from foxhunt_assets.trainer import heads
+from foxhunt_assets.trainer import slots
 from foxhunt_assets.trainer.collect import Collector
-from foxhunt_assets.trainer.numbers import Numbers
+from foxhunt_assets.trainer.numbers import Group, Numbers, Read, Row
 from foxhunt_assets.trainer.world import World
+from kernels.acting import op as acting_kernel
+from kernels.geometry import op as geometry
 from kernels.lob import op as lob
+from kernels.lookahead import op as lookahead
+from kernels.statistics import op as statistics
 
 CORRELATION_RATE = 0.01  # EMA rate of the look-ahead correlations
 ACCOUNT_RATE = 1 / 64  # EMA rate of an account's executed-action shares
 HISTORY = 256  # rows of the windowed action histogram
 NEAR_TIE = 0.01
-_MOMENTS = 5  # x, y, xx, yy, xy
+REWARD_TAIL = 5.0  # whitened reward
+# What the statistics are taken of; the first by the rows of the tape the accounts stand on.
+_MATRICES = (
+    "raw", "x", "vsn_mask", "vsn_out", "l1", "l1_decay", "l1_state", "ln_a", "ln_a_rstd", "l2", "l2_decay", "l2_state",
+    "ln_b", "ln_b_rstd", "attn", "context", "h", "gate",
+)  # fmt: skip
 
 
 def specs(world: World) -> list[BufferSpec]:
     """State of the acting batch's leaves; group "diag"."""
     b, f = world.config.model.accounts, world.tape.features.shape[1]
     return [
-        BufferSpec("diag_moments", (f, _MOMENTS), "float64", "diag", ("feature", "moment")),
+        BufferSpec("diag_moments", (f, lookahead.MOMENTS), "float64", "diag", ("feature", "moment")),
         BufferSpec("diag_account_shares", (b, N_ACTIONS), "float64", "diag", ("account", "action")),
         BufferSpec("diag_history", (HISTORY, N_ACTIONS), "int64", "diag", ("row", "action")),
         BufferSpec("diag_last_action", (b,), "int64", "diag", ("account",), fill=HOLD),
         BufferSpec("diag_rows", (1,), "int64", "diag"),
         BufferSpec("diag_shaped_close_cum", (1,), "float64", "diag"),
+    ]
+
+
+def groups(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> list[Group]:
+    """All of a row but `end_row`, which must come last."""
+    return [
+        Group(lambda: data(w, c)),
+        Group(lambda: perception(w, c, b), lambda read: inputs_leaves(w, read) | encoding_leaves(w, read)),
+        Group(lambda: acting(w, c, b), lambda read: acting_leaves(w, read)),
     ]
 
 
@@ -63,250 +81,247 @@ def data(w: World, c: Collector) -> Numbers:
     }
 
 
-def inputs(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
-    """Encoder inputs, raw flow features, and the correlations that would show look-ahead."""
-    x = b["x"].double()
-    raw = w.tape.raw[c.anchor].double()
-    newest = dict(zip((f.name for f in features.FEATURES), raw.unbind(1)))
-    touch, depth = newest["ofi_touch"], newest["ofi_depth"]
-    shift = x.mean(dim=(0, 1)).abs()
-    correlation = _next_move_correlation(w, c, b)
+# --- what was seen and encoded --------------------------------------------------------------------
+
+
+def perception(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
+    """Statistics of the encoder's inputs and activations, the health of h_t, and the look-ahead correlations [F]."""
+    market, e = w.tape.market, c.encoded
+    found = {"raw": w.tape.raw, "x": b["x"]} | {name: getattr(e, name) for name in _MATRICES[2:]}
+    matrices = {name: found[name].flatten(0, -2) for name in _MATRICES}
+    seen = statistics.summary(matrices, norm.NORM_CLIP, ("vsn_mask", "attn"), c.anchor)
+    px = (market.bid_px, market.ask_px, c.anchor, c.outcome.next_row)
     return {
-        "features.ofi.touch_mean": touch.mean(),
-        "features.ofi.touch_std": touch.std(unbiased=False),
-        "features.ofi.depth_mean": depth.mean(),
-        "features.ofi.depth_abs_max": depth.abs().max(),
-        "features.trade_flow_mean": newest["trade_flow"].mean(),
-        **_micro(w, newest),
-        "features.shift_abs_mean": shift.mean(),
-        "features.shift_abs_max": shift.max(),
-        "features.std_min": x.std(dim=(0, 1), unbiased=False).min(),
-        "features.input_mean": x.mean(),
-        "features.input_std": x.std(unbiased=False),
-        "features.input_abs_max": x.abs().max(),
-        "features.clipped_frac": (x.abs() >= norm.NORM_CLIP).double().mean(),
-        "features.ofi.touch_next_corr": correlation[features.index("ofi_touch")],
-        "features.leak_corr_max": correlation.abs().max(),
-        "features.leak_corr_index": correlation.abs().argmax(),
+        "whole": seen.whole.flatten(),
+        "raw_mean": seen.columns("raw", "mean"),
+        "raw_std": seen.columns("raw", "std"),
+        "raw_abs_max": seen.columns("raw", "abs_max"),
+        "mask_mean": seen.columns("vsn_mask", "mean"),
+        "attn_mean": seen.columns("attn", "mean"),
+        "health": geometry.geometry(e.h, b["carry"], ~c.outcome.episode_start),
+        "correlation": lookahead.correlate(b["x"], *px, CORRELATION_RATE, b["diag_moments"]),
     }
 
 
-def _micro(w: World, newest: Mapping[str, torch.Tensor]) -> Numbers:
+def _whole(read: Read, name: str, what: str) -> float:
+    """A statistic of all elements of a matrix."""
+    return read["whole"][_MATRICES.index(name) * len(statistics.WHOLE) + statistics.WHOLE.index(what)]
+
+
+def inputs_leaves(w: World, read: Read) -> Row:
+    """Encoder inputs, raw flow features, and the correlations that would show look-ahead."""
+    touch, depth, correlation = features.index("ofi_touch"), features.index("ofi_depth"), read["correlation"]
+    sizes = [abs(r) for r in correlation]
+    of_x = {
+        "shift_abs_mean": "column_mean_abs", "shift_abs_max": "column_mean_abs_max", "std_min": "column_std_min",
+        "input_mean": "mean", "input_std": "std", "input_abs_max": "abs_max", "clipped_frac": "clipped",
+    }  # fmt: skip
+    return {
+        "features.ofi.touch_mean": read["raw_mean"][touch],
+        "features.ofi.touch_std": read["raw_std"][touch],
+        "features.ofi.depth_mean": read["raw_mean"][depth],
+        "features.ofi.depth_abs_max": read["raw_abs_max"][depth],
+        "features.trade_flow_mean": read["raw_mean"][features.index("trade_flow")],
+        **_micro(w, read["raw_mean"]),
+        **{f"features.{leaf}": _whole(read, "x", what) for leaf, what in of_x.items()},
+        "features.ofi.touch_next_corr": correlation[touch],
+        "features.leak_corr_max": max(sizes),
+        "features.leak_corr_index": sizes.index(max(sizes)),
+    }
+
+
+def _micro(w: World, means: Sequence[float]) -> Row:
     """Means of the microstructure features over the batch; two of them are kept in ticks and told in points."""
     point = _tick_points(w)
     scale = {"realized_variance": point**2, "intra_bar_momentum": point}
     names = [f.name for f in features.FEATURES if f.group == "micro"]
-    return {f"features.micro.{name}_mean": newest[name].mean() * scale.get(name, 1) for name in names}
+    return {f"features.micro.{name}_mean": means[features.index(name)] * scale.get(name, 1) for name in names}
 
 
-def _next_move_correlation(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    """float64 [F]: correlation of each newest input with the mid change to s_{t+1}, from EMA moments.
-
-    A row in which nobody moved between two mids (the drain row) is no observation.
-    """
-    market, after = w.tape.market, c.outcome.next_row
-    mid, ok = lob.mid_half_ticks(market.bid_px[c.anchor, 0], market.ask_px[c.anchor, 0])
-    mid_after, ok_after = lob.mid_half_ticks(market.bid_px[after, 0], market.ask_px[after, 0])
-    seen = ok & ok_after & (after > c.anchor)
-    use = seen.double()[:, None]
-    x, y = b["x"][:, -1].double(), torch.where(seen, mid_after - mid, 0).double()[:, None]
-    y = y.expand_as(x)
-    now = torch.stack([(v * use).sum(0) / use.sum().clamp_min(1) for v in (x, y, x * x, y * y, x * y)], dim=1)
-    moments = b["diag_moments"]
-    started = (moments != 0).any()
-    moved = torch.where(started, moments + CORRELATION_RATE * (now - moments), now)
-    moments.copy_(torch.where(seen.any(), moved, moments))
-    mx, my, xx, yy, xy = moments.unbind(1)
-    variance = (xx - mx**2).clamp_min(0) * (yy - my**2).clamp_min(0)
-    return torch.where(variance > 1e-24, (xy - mx * my) / variance.clamp_min(1e-24).sqrt(), 0.0).clamp(-1, 1)
-
-
-def encoding(c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
+def encoding_leaves(w: World, read: Read) -> Row:
     """Activations of the encoder, its gates and the health of h_t."""
-    e = c.encoded
-    out: Numbers = {}
-    named = {
-        "vsn_out": e.vsn_out, "mamba2_l1": e.l1, "ln_a": e.ln_a, "mamba2_l2": e.l2, "ln_b": e.ln_b,
-        "attn_context": e.context, "h_t": e.h,
+    sized = {
+        "vsn_out": "vsn_out", "mamba2_l1": "l1", "mamba2_l2": "l2", "attn_context": "context", "h_t": "h",
+        "ln_a": "ln_a", "ln_b": "ln_b",
     }  # fmt: skip
-    for name, x in named.items():
+    out: Row = {}
+    for name, matrix in sized.items():
         if not name.startswith("ln_"):
-            out[f"encoder.{name}_abs_mean"] = x.abs().double().mean()
-        out[f"encoder.{name}_abs_max"] = x.abs().max()
-    masks = e.vsn_mask.double().flatten(0, 1)
-    mean_mask = masks.mean(0)
-    stayed = (~c.outcome.episode_start).double()
+            out[f"encoder.{name}_abs_mean"] = _whole(read, matrix, "abs_mean")
+        out[f"encoder.{name}_abs_max"] = _whole(read, matrix, "abs_max")
     return out | {
-        **_group_mass(mean_mask),
-        "vsn.mask_entropy": heads.entropy(masks).mean(),
-        "vsn.mask_max": mean_mask.max(),
-        "vsn.mask_row_std": masks.std(dim=0, unbiased=False).mean(),
-        "encoder.ln_a_rstd_max": e.ln_a_rstd.max(),
-        "encoder.ln_b_rstd_max": e.ln_b_rstd.max(),
-        "encoder.attn_entropy": heads.entropy(e.attn.double()).mean(),
-        "encoder.attn_newest_weight": e.attn[:, -1].double().mean(),
-        "encoder.mamba2_l1_decay_mean": e.l1_decay.double().mean(),
-        "encoder.mamba2_l2_decay_mean": e.l2_decay.double().mean(),
-        "encoder.cfc_gate_mean": e.gate.double().mean(),
-        "encoder.cfc_carry_delta_norm": ((e.h - b["carry"]).double().norm(dim=1) * stayed).sum()
-        / stayed.sum().clamp_min(1),
-        **_collapse(e.h.double()),
-        "numerics.scan_state_abs_max": torch.maximum(e.l1_state.abs().max(), e.l2_state.abs().max()),
+        **_group_mass(read["mask_mean"]),
+        "vsn.mask_entropy": _whole(read, "vsn_mask", "entropy"),
+        "vsn.mask_max": max(read["mask_mean"]),
+        "vsn.mask_row_std": _whole(read, "vsn_mask", "column_std"),
+        "encoder.ln_a_rstd_max": _whole(read, "ln_a_rstd", "abs_max"),
+        "encoder.ln_b_rstd_max": _whole(read, "ln_b_rstd", "abs_max"),
+        "encoder.attn_entropy": _whole(read, "attn", "entropy"),
+        "encoder.attn_newest_weight": read["attn_mean"][-1],
+        "encoder.mamba2_l1_decay_mean": _whole(read, "l1_decay", "mean"),
+        "encoder.mamba2_l2_decay_mean": _whole(read, "l2_decay", "mean"),
+        "encoder.cfc_gate_mean": _whole(read, "gate", "mean"),
+        **_health(w, dict(zip(geometry.NUMBERS, read["health"]))),
+        "encoder.h_t_unit_std_min": _whole(read, "h", "column_std_min"),
+        "numerics.scan_state_abs_max": max(_whole(read, name, "abs_max") for name in ("l1_state", "l2_state")),
     }
 
 
-def _group_mass(mask: torch.Tensor) -> Numbers:
-    """Selection mass of each feature group. mask: batch-mean weights float64 [F]."""
-    return {f"vsn.mask_{group}": mask[features.columns_of(group)].sum() for group in features.GROUPS}
+def _group_mass(mask: Sequence[float]) -> Row:
+    """Selection mass of each feature group. mask: batch-mean weights, one a feature."""
+    return {f"vsn.mask_{group}": sum(mask[features.columns_of(group)]) for group in features.GROUPS}
 
 
-def _collapse(h: torch.Tensor) -> Numbers:
-    """Mean pairwise cosine, participation ratio and least unit spread of h [B, H] float64."""
-    n = h.shape[0]
-    unit = h / h.norm(dim=1, keepdim=True).clamp_min(1e-300)
-    total = unit.sum(0).norm() ** 2
-    centred = h - h.mean(0)
-    covariance = centred.T @ centred / n
-    trace, square = covariance.diagonal().sum(), (covariance**2).sum()
+def _health(w: World, h: Mapping[str, float]) -> Row:
+    """How alike the rows of h_t are, over how many directions they spread, how far they moved from the carry."""
+    n = w.config.model.accounts
+    ratio = h["trace"] ** 2 / max(h["square"], 1e-300) if h["trace"] > 0 else 0.0
     return {
-        "encoder.h_t_batch_cosine": (total - n) / max(1, n * (n - 1)),
-        "encoder.h_t_participation_ratio": torch.where(trace > 0, trace**2 / square.clamp_min(1e-300), 0.0),
-        "encoder.h_t_unit_std_min": h.std(dim=0, unbiased=False).min(),
+        "encoder.cfc_carry_delta_norm": h["moved"] / max(1, h["counted"]),
+        "encoder.h_t_batch_cosine": (h["unit_sum_square"] - n) / max(1, n * (n - 1)),
+        "encoder.h_t_participation_ratio": ratio,
     }
 
 
-def values(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
+# --- what was predicted, chosen and paid ----------------------------------------------------------
+
+
+def acting(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
+    """Numbers of the acting batch, folded over the accounts; the histories move on by this row."""
+    o, isv = c.outcome, b["isv_full"]
+    said = acting_kernel.Heads(
+        b["q_logits"], b["q_values"], isv[slots.V_MIN], isv[slots.V_MAX], b["v_t"], b["pi_logits"], b["pi"], b["legal"],
+        b["frd_logits"], c.frd_sigmas,
+    )  # fmt: skip
+    done = acting_kernel.Acted(
+        b["action"], b["action_draw"], o.executed, o.episode_start, c.anchor, w.tape.labels
+    )  # fmt: skip
+    paid = acting_kernel.Paid(
+        b["reward_raw"], b["reward_scaled"], b["reward"], o.core_cents, o.fee_cents, o.trade_closed
+    )  # fmt: skip
+    history = acting_kernel.History(
+        b["diag_account_shares"], b["diag_last_action"], b["diag_history"], b["diag_rows"], b["diag_shaped_close_cum"]
+    )
+    floor = w.config.learning.pi_floor
+    scale = acting_kernel.Scale(floor, w.pi_floor, NEAR_TIE, c.point_lot_cents, REWARD_TAIL, ACCOUNT_RATE)
+    return {"batch": acting_kernel.acting(said, done, paid, history, scale), "td_abs": c.td_abs}
+
+
+def acting_leaves(w: World, read: Read) -> Row:
+    """All leaves of `acting`."""
+    horizons = len(w.config.labels.horizons)
+    x = dict(zip(acting_kernel.names(N_ACTIONS, horizons), read["batch"], strict=True))
+    n = w.config.model.accounts
+    return {
+        **_values(x, n), "v.td_abs_mean": read["td_abs"], **_policy(x, n), **_actions(x, n),
+        **_forward_returns(x, n, horizons, w.evaluating), **_rewards(x, n),
+    }  # fmt: skip
+
+
+def _each(x: Mapping[str, float], name: str) -> list[float]:
+    """A number of every action."""
+    return [x[f"{name}.{a}"] for a in range(N_ACTIONS)]
+
+
+def _entropy(counts: Sequence[float]) -> float:
+    """Nats of a histogram that holds something."""
+    total = sum(counts)
+    return -sum(k / total * math.log(k / total) for k in counts if k)
+
+
+def _values(x: Mapping[str, float], n: int) -> Row:
     """C51, value and their agreement with the policy, on the acting rows."""
-    q, action, n = b["q_values"].double(), c.outcome.executed, b["action"].numel()
-    rows = torch.arange(n, device=q.device)
-    p = torch.softmax(b["q_logits"][rows, action].double(), dim=-1)
-    support = w.support().double()
-    mean = (p * support).sum(-1)
-    top = q.topk(2, dim=1).values
-    q_legal = q.masked_fill(~b["legal"], float("-inf"))
-    pi_legal = b["pi_logits"].masked_fill(~b["legal"], float("-inf"))
-    counts = _counts(q.argmax(1))
+    means = [total / n for total in _each(x, "q")]
+    mean = sum(means) / N_ACTIONS
+    within = sum(x[f"q.{a}.squares"] for a in range(N_ACTIONS)) / n
+    spread = (within + sum((m - mean) ** 2 for m in means)) / N_ACTIONS
+    batch_means = {
+        "q.taken_mean": "taken", "q.q_max_mean": "top", "q.q_gap": "gap", "q.q_spread": "spread",
+        "q.dist_entropy_mean": "entropy", "q.dist_std_mean": "std", "c51.edge_mass_lo": "edge_lo",
+        "c51.edge_mass_hi": "edge_hi", "q_pi.agree_step": "agree", "v.pred_mean": "v",
+    }  # fmt: skip
     return {
-        "q.taken_mean": q[rows, action].mean(),
-        "q.q_std": q.std(unbiased=False),
-        "q.q_max_mean": top[:, 0].mean(),
-        "q.q_gap": (top[:, 0] - top[:, 1]).mean(),
-        "q.q_spread": (top[:, 0] - q.min(1).values).mean(),
-        "q.dist_entropy_mean": heads.entropy(p).mean(),
-        "q.dist_std_mean": ((p * support**2).sum(-1) - mean**2).clamp_min(0).sqrt().mean(),
-        "q.argmax_entropy": heads.entropy(counts.double() / n),
-        **{f"q.mean_by_action.{name}": q[:, i].mean() for i, name in enumerate(ACTIONS)},
-        "c51.edge_mass_lo": p[:, 0].mean(),
-        "c51.edge_mass_hi": p[:, -1].mean(),
-        "q_pi.agree_step": (q_legal.argmax(1) == pi_legal.argmax(1)).double().mean(),
-        "v.pred_mean": b["v_t"].double().mean(),
-        "v.pred_std": b["v_t"].double().std(unbiased=False),
-        "v.td_abs_mean": c.td_abs,
+        **{leaf: x[f"q.{name}"] / n for leaf, name in batch_means.items()},
+        "q.q_std": math.sqrt(spread),
+        "q.argmax_entropy": _entropy(_each(x, "q.argmax")),
+        **{f"q.mean_by_action.{name}": m for name, m in zip(ACTIONS, means)},
+        "v.pred_std": math.sqrt(x["q.v.squares"] / n),
     }
 
 
-def policy(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
+def _policy(x: Mapping[str, float], n: int) -> Row:
     """The policy before floor and gates, and what was sampled from it."""
-    legal, logits = b["legal"], b["pi_logits"]
-    p = heads.masked_softmax(logits.double(), legal)
-    entropy = heads.entropy(p)
-    top = b["pi"].double().topk(2, dim=1).values
-    taken = p.gather(1, b["action"][:, None])[:, 0]
-    behaviour = heads.behaviour(logits.double(), legal, w.pi_floor).gather(1, b["action"][:, None])[:, 0]
-    out: Numbers = {
-        "pi.entropy_mean": entropy.mean(),
-        "pi.entropy_min": entropy.min(),
-        "pi.max_prob_mean": p.max(1).values.mean(),
-        "pi.hold_prob_mean": p[:, HOLD].mean(),
-        "pi.long_minus_short_prob": (_columns(p, LONG_ENTRIES) - _columns(p, SHORT_ENTRIES)).mean(),
-        "pi.logit_abs_max": logits.abs().max(),
-        "pi.log_pi_old_mean": behaviour.log().clamp_max(0).mean(),
-        "pi.floor_active_frac": ((p < w.config.learning.pi_floor) & legal).double().mean(),
-        "gates.conf_mean": taken.mean(),
-        "audit.action_draw_mean": ((b["action_draw"] >> 8).double() * 2.0**-24).mean(),
-        "audit.near_tie_frac": (top[:, 0] - top[:, 1] < NEAR_TIE).double().mean(),
+    p = [total / n for total in _each(x, "pi")]
+    batch_means = {
+        "pi.entropy_mean": "entropy", "pi.max_prob_mean": "max", "pi.log_pi_old_mean": "log_kept",
+        "gates.conf_mean": "taken", "audit.action_draw_mean": "draw", "audit.near_tie_frac": "near_tie",
+        "actions.switch_frac": "switched", "sac.account_entropy_mean": "account_entropy",
+    }  # fmt: skip
+    return {
+        **{leaf: x[f"pi.{name}"] / n for leaf, name in batch_means.items()},
+        "pi.entropy_min": x["pi.entropy.least"],
+        "pi.hold_prob_mean": p[HOLD],
+        "pi.long_minus_short_prob": sum(p[a] for a in LONG_ENTRIES) - sum(p[a] for a in SHORT_ENTRIES),
+        "pi.logit_abs_max": x["pi.logit.largest"],
+        "pi.floor_active_frac": x["pi.floored"] / (n * N_ACTIONS),
+        "sac.account_entropy_min": x["pi.account_entropy.least"],
     }
-    return out | _actions(c, b, p)
 
 
-def _actions(c: Collector, b: Mapping[str, torch.Tensor], p: torch.Tensor) -> Numbers:
+def _actions(x: Mapping[str, float], n: int) -> Row:
     """Histograms of this step and of the last HISTORY rows of the phase."""
-    sampled, executed, n = b["action"], c.outcome.executed, b["action"].numel()
-    counts, pregate = _counts(executed), _counts(sampled)
-    rows = b["diag_rows"]
-    b["diag_history"][rows % HISTORY] = counts[None]
-    windowed = b["diag_history"].sum(0).double() / (n * (rows + 1).clamp_max(HISTORY))
-    switched = (executed != b["diag_last_action"]) & ~c.outcome.episode_start
-    b["diag_last_action"].copy_(executed)
-    one_hot = torch.nn.functional.one_hot(executed, N_ACTIONS).double()
-    shares = b["diag_account_shares"]
-    shares.copy_(torch.where(rows > 0, shares + ACCOUNT_RATE * (one_hot - shares), one_hot))
-    account_entropy = heads.entropy(shares)
-    share = counts.double() / n
-    kl = (torch.special.xlogy(share, share) - torch.special.xlogy(share, p.mean(0).clamp_min(1e-38))).sum()
+    executed, sampled, window = _each(x, "pi.executed"), _each(x, "pi.sampled"), _each(x, "window")
+    expected = [max(total / n, 1e-38) for total in _each(x, "pi")]
+    kl = sum(k / n * (math.log(k / n) - math.log(p)) for k, p in zip(executed, expected) if k)
+    rows = n * x["window_rows"]
     return {
-        **{f"act_hist.{name}": counts[i] for i, name in enumerate(ACTIONS)},
-        **{f"pregate_act_hist.{name}": pregate[i] for i, name in enumerate(ACTIONS)},
-        **{f"windowed_act_hist.{name}": windowed[i] for i, name in enumerate(ACTIONS)},
-        "actions.switch_frac": switched.double().mean(),
-        "actions.pregate_entropy": heads.entropy(pregate.double() / n),
-        "sac.action_entropy_step": heads.entropy(share),
-        "sac.account_entropy_mean": account_entropy.mean(),
-        "sac.account_entropy_min": account_entropy.min(),
+        **{f"act_hist.{name}": int(k) for name, k in zip(ACTIONS, executed)},
+        **{f"pregate_act_hist.{name}": int(k) for name, k in zip(ACTIONS, sampled)},
+        **{f"windowed_act_hist.{name}": k / rows for name, k in zip(ACTIONS, window)},
+        "actions.pregate_entropy": _entropy(sampled),
+        "sac.action_entropy_step": _entropy(executed),
         "sac.exec_policy_kl": kl,
-        "health.action_entropy": (heads.entropy(windowed) / math.log(N_ACTIONS)).clamp(0, 1),
+        "health.action_entropy": min(1.0, max(0.0, _entropy(window) / math.log(N_ACTIONS))),
     }
 
 
-def forward_returns(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
+def _forward_returns(x: Mapping[str, float], n: int, horizons: int, evaluating: bool) -> Row:
     """The FRD head on the acting rows, out of sample in evaluation; its per-horizon losses and their mean."""
-    p = torch.softmax(b["frd_logits"].double(), dim=-1)
-    labels = w.tape.labels[c.anchor]
-    valid = labels >= 0
-    nll = -torch.log_softmax(b["frd_logits"].double(), -1).gather(-1, labels.clamp_min(0)[..., None])[..., 0]
-    n = valid.sum(0)
-    losses = (nll * valid).sum(0) / n.clamp_min(1)
-    hit = ((p.argmax(-1) == labels) & valid).sum(0).double() / n.clamp_min(1)
-    out: Numbers = {}
-    for i in range(labels.shape[1]):
+    batch_means = {
+        "entropy_mean": "entropy", "argmax_mean": "argmax", "label_valid_frac": "valid", "expected_sigma": "expected",
+        "upper_tail_mass": "hi", "lower_tail_mass": "lo",
+    }  # fmt: skip
+    out: Row = {}
+    for m in range(horizons):
+        valid = max(1, x[f"frd.{m}.valid"])
+        out |= {f"frd.h{m + 1}.{leaf}": x[f"frd.{m}.{name}"] / n for leaf, name in batch_means.items()}
         out |= {
-            f"frd.h{i + 1}.entropy_mean": heads.entropy(p[:, i]).mean(),
-            f"frd.h{i + 1}.argmax_mean": p[:, i].argmax(-1).double().mean(),
-            f"frd.h{i + 1}.loss": losses[i],
-            f"frd.h{i + 1}.accuracy": hit[i],
-            f"frd.h{i + 1}.label_valid_frac": valid[:, i].double().mean(),
-            f"frd.h{i + 1}.expected_sigma": (p[:, i] * c.frd_sigmas).sum(-1).mean(),
-            f"frd.h{i + 1}.upper_tail_mass": p[:, i, -1].mean(),
-            f"frd.h{i + 1}.lower_tail_mass": p[:, i, 0].mean(),
-        }
-    whole = torch.zeros_like(losses[0]) if w.evaluating else (nll * valid).sum() / valid.sum().clamp_min(1)
-    return out | {"loss.frd": whole}
+            f"frd.h{m + 1}.loss": x[f"frd.{m}.nll"] / valid,
+            f"frd.h{m + 1}.accuracy": x[f"frd.{m}.hit"] / valid,
+        }  # fmt: skip
+    nll, valid = (sum(x[f"frd.{m}.{name}"] for m in range(horizons)) for name in ("nll", "valid"))
+    return out | {"loss.frd": 0.0 if evaluating else nll / max(1, valid)}
 
 
-def rewards(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
+def _rewards(x: Mapping[str, float], n: int) -> Row:
     """Rewards of the step, from cents to whitened."""
-    o, raw, scaled, final = c.outcome, b["reward_raw"].double(), b["reward_scaled"].double(), b["reward"].double()
-    core, fees = o.core_cents.double() / c.point_lot_cents, -o.fee_cents.double() / c.point_lot_cents
-    total = raw.abs().sum()
-    b["diag_shaped_close_cum"].add_((raw * o.trade_closed).sum())
-    gap = (final - scaled).abs().mean()
+    r = {name.removeprefix("reward."): value for name, value in x.items() if name.startswith("reward.")}
+    gap, scaled = r["gap"] / n, r["scaled_abs"] / n
     return {
-        "rewards.sum": final.sum(),
-        "rewards.std": final.std(unbiased=False),
-        "rewards.min": final.min(),
-        "rewards.max": final.max(),
-        "rewards.raw_nonzero_frac": (raw != 0).double().mean(),
-        "rewards.raw_abs_mean": raw.abs().mean(),
-        "rewards.close_abs_share": torch.where(
-            total > 0, (raw.abs() * o.trade_closed).sum() / total.clamp_min(1e-300), 0.0
-        ),
-        "reward_terms.core_pnl": core.mean(),
-        "reward_terms.tx_cost": fees.mean(),
-        "reward_terms.sum_residual_abs_max": (raw - (core + fees)).abs().max(),
-        "reward_contrib.popart": gap / (gap + scaled.abs().mean()).clamp_min(1e-300),
-        "popart.tail_frac": (final.abs() > 5).double().mean(),
-        "trading.raw_reward_sum": raw.sum(),
-        "trading.shaped_reward_close_event_cum": b["diag_shaped_close_cum"][0],
+        "rewards.sum": r["final"],
+        "rewards.std": math.sqrt(r["final.squares"] / n),
+        "rewards.min": r["final.least"],
+        "rewards.max": r["final.largest"],
+        "rewards.raw_nonzero_frac": r["nonzero"] / n,
+        "rewards.raw_abs_mean": r["raw_abs"] / n,
+        "rewards.close_abs_share": r["closed_abs"] / r["raw_abs"] if r["raw_abs"] > 0 else 0.0,
+        "reward_terms.core_pnl": r["core"] / n,
+        "reward_terms.tx_cost": r["fees"] / n,
+        "reward_terms.sum_residual_abs_max": r["residual.largest"],
+        "reward_contrib.popart": gap / max(gap + scaled, 1e-300),
+        "popart.tail_frac": r["tail"] / n,
+        "trading.raw_reward_sum": r["raw"],
+        "trading.shaped_reward_close_event_cum": x["closed_raw"],
     }
 
 
@@ -314,16 +329,6 @@ def end_row(b: Mapping[str, torch.Tensor]) -> Numbers:
     """Last of a row's measurements: the phase is one row older."""
     b["diag_rows"].add_(1)
     return {}
-
-
-def _counts(actions: torch.Tensor) -> torch.Tensor:
-    """int64 [A]: how often each action occurs."""
-    return (actions[:, None] == torch.arange(N_ACTIONS, device=actions.device)).sum(0)
-
-
-def _columns(p: torch.Tensor, actions: tuple[int, ...]) -> torch.Tensor:
-    """Sum of some columns, [B]."""
-    return torch.stack([p[:, a] for a in actions]).sum(0)
 
 
 def _tick_points(w: World) -> float:

@@ -1,6 +1,7 @@
 // Statistics of many matrices: a block adds up the part of a matrix that is `part_rows` rows of 32 columns, a second
 // launch merges the parts of each matrix in order. float64 throughout; squares are about the first row.
-// table row (rows, columns, parts, first column, words before, share) a matrix; item (matrix, column, part) a block.
+// table row (rows, columns, words from row to row, parts, first column, words before, share) a matrix; item (matrix,
+// column, part) a block.
 
 #define COLUMNS 32
 #define LANES 8
@@ -8,7 +9,7 @@
 enum { OFF, SQUARE, SIZE, CLIPPED, ENTROPY, LARGEST, STATS };  // of a column
 enum { MEAN, VARIANCE, ABS_MEAN, SHARE_CLIPPED, SHARE_ENTROPY, MEAN_ABS, STD, ABS_MAX, MEAN_ABS_MAX, STD_MIN, TOTALS };
 
-struct Matrix { long long rows, columns, parts, first_column, before, share; };
+struct Matrix { long long rows, columns, stride, parts, first_column, before, share; };
 
 __device__ static double larger(double a, double b) { return a != a || a > b ? a : b; }  // NaN stays
 
@@ -48,11 +49,11 @@ extern "C" __global__ void statistics_parts(
     long long end = row + part_rows < m.rows ? row + part_rows : m.rows;
     double own[STATS] = {};
     if (column < m.columns) {
-        double about = x[(rows ? rows[0] : 0) * m.columns + column];
+        double about = x[(rows ? rows[0] : 0) * m.stride + column];
         if (part == 0 && lane == 0) first[m.first_column + column] = about;
 #pragma unroll 8
         for (row += lane; row < end; row += LANES) {
-            double value = x[(rows ? rows[row] : row) * m.columns + column], off = value - about, size = fabs(value);
+            double value = x[(rows ? rows[row] : row) * m.stride + column], off = value - about, size = fabs(value);
             own[OFF] += off;
             own[SQUARE] += off * off;
             own[SIZE] += size;
