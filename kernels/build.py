@@ -32,7 +32,7 @@ _TYPES = {
     "bool": (torch.bool,), "signed char": (torch.int8,), "unsigned char": (torch.uint8, torch.bool),
 }  # fmt: skip
 _QUALIFIERS = ("const", "volatile", "__restrict__")
-_DECLARATION = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
+_DECLARATION = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\([^)]*\) )?(\w+)\(([^)]*)\)')
 
 Argument = torch.Tensor | int | float | None
 

@@ -37,7 +37,7 @@ class OnDevice:
             **self._state,
             **tables,
         }
-        self._kernels = account.Account(walk.accounts, tensors, {**_settings(env, market.tick_cents), **numbers})
+        self._kernels = account.Account(walk.accounts, tensors, {**settings(env, market.tick_cents), **numbers})
         self._outcome = StepOutcome(**self._kernels.outcome)
         self._looked: tuple[bool, int] | None = None
 
@@ -76,7 +76,7 @@ class OnDevice:
         return capturing, sum(x._version for x in self._state.values())
 
 
-def _settings(env: EnvConfig, tick_cents: int) -> dict[str, int | float]:
+def settings(env: EnvConfig, tick_cents: int) -> dict[str, int | float]:
     """The scalars of account.cu."""
     distance = min(max(env.initial_r_ticks * env.trail_initial_mult, env.trail_min_ticks), env.trail_max_ticks)
     return {

@@ -3,14 +3,17 @@
 // The step does in one launch what foxhunt_assets.simulator does in torch, its twin: shift register, trailing stops,
 // the policy's order, forced closes, marks, closed trades, state, and what the account sees afterwards. Money is int64
 // cents, prices int32 ticks, sums int64; lots of one account fit 32 bits. Words change hands only between launches.
+//
+// Memory decides the speed: an account reads the units, the levels and the memory of a book side only where it has
+// some, writes what changed, and leaves the words of an outcome alone that were and stay zero.
 
 #define UNITS 4      // unit slots an account has at most
 #define LEVELS 10    // levels of a book side at most
 #define THREADS 128  // accounts of a block at most
 #define SEEN 12      // values an account sees of itself
 #define FIELDS 17    // of a trade row
-
-#define NO_LIMIT 0x7fffffffffffffffll
+#define SIGNS 3
+#define EACH_UNIT(u) _Pragma("unroll") for (int u = 0; u < UNITS; ++u)
 
 typedef long long i64;
 
@@ -18,6 +21,8 @@ enum Action { SHORT_LARGE, SHORT_SMALL, HOLD, FLAT_LONG, FLAT_SHORT, LONG_SMALL,
               HALF_SHORT, ACTIONS };
 enum Reason { NONE, POLICY, TRAIL, SESSION, GAP, LENGTH, BLOWN, PHASE_END };
 enum Phase { STOPS, ORDER, FORCED, PHASES };
+enum Side { BID = 1, ASK = 2 };        // bits
+enum Stirred { TRADED = 1, MOVED = 2 };  // bits: parts of an outcome that hold something
 // Rows of `ints` and `flags`, in the order of op.py.
 enum Int { ANCHOR, NEXT_ROW, AGE, EXECUTED, EQUITY_CHANGE, CORE, FEES, REALISED, CASH_CHANGE, EPISODE_EQUITY,
            PHASE_EQUITY, OPEN, MARK, MARK_CHANGE, END_REASON, LOTS_BEFORE, UNITS_BEFORE, LOTS_AFTER, ORDERS,
@@ -25,14 +30,25 @@ enum Int { ANCHOR, NEXT_ROW, AGE, EXECUTED, EQUITY_CHANGE, CORE, FEES, REALISED,
            TOUCH_FILLS, LAG, UNITS_ADDED, CLOSED_SINGLY, TIGHTENED, LOOSENED };
 enum Flag { EPISODE_START, ILLEGAL, INEFFECTIVE, TERMINATED, TRUNCATED, TRADE_CLOSED };
 
-struct Market {
+struct Memory {  // what accounts took of a book side, [accounts, levels]
+    int *px, *lots, *sz;
+};
+
+struct Market {  // place: 2 x rows left of the stretch, plus 1 where a whole window lies behind the row
     const int *bid_px, *ask_px, *bid_sz, *ask_sz, *low_bid, *high_ask, *place;
     const i64 *ts, *ts_event, *fee;
+    const unsigned char* session_end;
     i64 levels, tick_cents;
     int absent;
 };
 
-struct Slots {  // the buffers of units, [accounts, max_units]
+struct State {  // of accounts
+    i64 *row, *age, *side, *realised, *equity, *phase_realised, *cash, *mark, *last_bid, *last_ask, *streak, *flat,
+        *hold, *units;
+    bool *started, *ended, *mark_valid;
+};
+
+struct Slots {  // of units, [accounts, max_units]
     i64 *lots, *entry_lots, *entry_step, *entry_ts, *entry_tick_lots, *open_tick_lots, *entry_fee, *open_fee,
         *entry_action, *best_px;
     signed char* signs;
@@ -41,24 +57,34 @@ struct Slots {  // the buffers of units, [accounts, max_units]
     unsigned char* active;
 };
 
-struct Rules {
-    i64 max_units, min_hold, episode_length, start_equity;
+struct Settings {
+    int max_units, min_hold, latency, lots_small, lots_large;
+    i64 episode_length, start_equity;
+    float initial_r, distance, tighten, loosen, least, most;
+    bool phase_end, drain;
     const float* scales;
 };
 
-// The open units of an account, the oldest first. `slot` says where in the buffers the rest of a unit still lies.
+struct Outcome {
+    i64 *ints, *trades, accounts;
+    bool* flags;
+    double* touch_take;
+    unsigned char* stirred;
+};
+
+// The open units of an account, the oldest first. Of the buffers they hold what every step needs; the rest stays in
+// the slot (four bits of `slots` each) where it was until `store` sorts it.
 struct Held {
-    int number, lots[UNITS], slot[UNITS];
-    i64 entry_step[UNITS], open_tick_lots[UNITS], open_fee[UNITS], best_px[UNITS];
+    int number, lots[UNITS], age[UNITS], best_px[UNITS];
     float distance[UNITS];
-    bool triggered[UNITS];
+    unsigned slots, triggered;
+    i64 open_tick_lots, open_fee;  // of all
 };
 
 struct Order {
     int side, total;
-    bool force, opens;
-    int want[UNITS];    // lots of each unit it may close; of an order that opens one, all of them in the first place
-    i64 limit[UNITS];   // a stop fills no better than this
+    bool force, opens, stop;
+    int want[UNITS];  // lots of each unit it may close; the lots of an order that opens one stand in the first place
 };
 
 struct Filled {
@@ -67,21 +93,22 @@ struct Filled {
 };
 
 struct Tally {
-    int orders, fills, fill_lots, buy_lots, rejected, cancelled, forced_rest, levels_max, touch_fills;
+    int orders, fills, fill_lots, buy_lots, rejected, cancelled, forced_rest, levels_max, touch_fills, added, singly,
+        tightened, loosened;
     i64 slippage, lag, fee, cash;
     double touch_take;
 };
 
 struct Account {
-    i64 account, row, step, mark, last_bid, last_ask, realised, streak;
-    int side;
-    bool sound, flat_between, parts, emptied, opened;  // the last three: what happened to the units
-    unsigned trades, touched;  // a bit a trade row; a bit a book side whose memory was written
+    i64 account, anchor, row, step, realised, streak, equity_before, realised_before, phase_realised, open_cents;
+    i64 age, mark, mark_before, flat, hold;
+    int side, last_bid, last_ask, extreme, here, there, due, reason;
+    unsigned trades, touched;  // a bit a trade row; bits of Side whose memory is in shared memory
+    bool sound, two_sided, mark_known, started, flat_between, parts, emptied, opened, followed, fired, reached;
+    signed char signs[SIGNS];
     Held held;
     Tally tally;
 };
-
-#define EACH_UNIT(u) _Pragma("unroll") for (int u = 0; u < UNITS; ++u)
 
 __device__ static i64 floor_div(i64 a, i64 b)  // b > 0
 {
@@ -89,7 +116,12 @@ __device__ static i64 floor_div(i64 a, i64 b)  // b > 0
     return q * b > a ? q - 1 : q;
 }
 
-__device__ static i64 stop_px(const Held& h, int u, int side) { return h.best_px[u] - side * (i64)ceilf(h.distance[u]); }
+__device__ static i64 stop_px(const Held& h, int u, int side)
+{
+    return h.best_px[u] - side * (i64)ceilf(h.distance[u]);
+}
+
+__device__ static int slot_of(const Held& h, int u) { return h.slots >> 4 * u & 15; }
 
 __device__ static int lots_of(const Held& h)
 {
@@ -98,28 +130,28 @@ __device__ static int lots_of(const Held& h)
     return lots;
 }
 
-__device__ static void load(Held& h, const Slots& s, i64 at, int number)
+// at: first slot of the account.
+__device__ static void load(Held& h, const Slots& s, i64 at, i64 step, int max_units)
 {
-    h.number = number;
-    EACH_UNIT(u) if (u < number) {
-        h.lots[u] = (int)s.lots[at + u];
-        h.slot[u] = u;
-        h.entry_step[u] = s.entry_step[at + u];
-        h.open_tick_lots[u] = s.open_tick_lots[at + u];
-        h.best_px[u] = s.best_px[at + u];
+    h.slots = 0x3210;
+    EACH_UNIT(u) h.lots[u] = u < max_units ? (int)s.lots[at + u] : 0, h.number += h.lots[u] > 0;
+    EACH_UNIT(u) if (u < h.number) {
+        h.age[u] = (int)(step - s.entry_step[at + u]);
+        h.best_px[u] = (int)s.best_px[at + u];
         h.distance[u] = s.distance[at + u];
+        h.open_tick_lots += s.open_tick_lots[at + u];
     }
 }
 
-// A bit an action: which the account may choose at `step`. A whole close is legal when every unit was held min_hold
-// steps, a half close when the oldest ones that it would touch were.
-__device__ static unsigned legal_actions(const Held& h, int side, i64 step, bool warm, const Rules& rules)
+// A bit an action: which the account may choose `later` steps from now. A whole close is legal when every unit was
+// held min_hold steps, a half close when the oldest ones that it would touch were.
+__device__ static unsigned legal_actions(const Held& h, int side, int later, bool warm, const Settings& s)
 {
     if (!warm) return 1u << HOLD;
-    bool close = true, halve = true, room = h.number < rules.max_units, lng = side > 0, shrt = side < 0;
+    bool close = true, halve = true, room = h.number < s.max_units, lng = side > 0, shrt = side < 0;
     int before = 0, half = (lots_of(h) + 1) / 2;
     EACH_UNIT(u) if (u < h.number) {
-        bool young = rules.min_hold - (step - h.entry_step[u]) > 0;
+        bool young = h.age[u] + later < s.min_hold;
         close &= !young;
         halve &= !young || before >= half;
         before += h.lots[u];
@@ -133,65 +165,74 @@ __device__ static unsigned legal_actions(const Held& h, int side, i64 step, bool
     return mask;
 }
 
-// The twelve values, each float32(value) / scale, in the order of foxhunt_assets.simulator.observe.
-__device__ static void see(const Held& h, int side, i64 step, i64 mark, i64 age, i64 equity, i64 streak, i64 rows_left,
-                           i64 episode_age, const Rules& rules, float* out)
+// What an account sees of itself, float32(value) / scale each, in the order of foxhunt_assets.simulator.observe.
+__device__ static void see(const Held& h, int side, int later, i64 mark, i64 age, i64 equity, i64 streak, i64 rows_left,
+                           i64 episode_age, const Settings& s, float* out)
 {
-    int lots = lots_of(h);
-    i64 tick_lots = 0, hold = 0, length = rules.episode_length - episode_age;
+    int lots = lots_of(h), hold = 0;
+    i64 length = s.episode_length - episode_age;
     float mid = (float)mark / 2.0f, nearest = 0.0f, open = 0.0f;
     EACH_UNIT(u) if (u < h.number) {
-        i64 left = rules.min_hold - (step - h.entry_step[u]);
+        int left = s.min_hold - (h.age[u] + later);
         if (left > hold) hold = left;
-        tick_lots += h.open_tick_lots[u];
         float gap = (float)side * (mid - (float)stop_px(h, u, side));
         if (u == 0 || gap < nearest) nearest = gap;
     }
-    if (lots > 0) open = (float)side * (mid - (float)tick_lots / (float)lots);
+    if (lots > 0) open = (float)side * (mid - (float)h.open_tick_lots / (float)lots);
     float values[SEEN] = {
-        (float)(side * lots), (float)h.number, (float)age, open, nearest,
-        (float)(equity - rules.start_equity), 0.0f, (float)streak, 0.0f, (float)hold, (float)rules.max_units,
-        (float)(rows_left < length ? rows_left : length),
+        (float)(side * lots), (float)h.number, (float)age, open, nearest, (float)(equity - s.start_equity), 0.0f,
+        (float)streak, 0.0f, (float)hold, (float)s.max_units, (float)(rows_left < length ? rows_left : length),
     };
 #pragma unroll
-    for (int k = 0; k < SEEN; ++k) out[k] = values[k] / rules.scales[k];
+    for (int k = 0; k < SEEN; ++k) out[k] = values[k] / s.scales[k];
 }
 
-// Bytes of a block's accounts from shared memory to theirs, in words of four as far as they go.
-__device__ static void put_bytes(unsigned char* to, const unsigned char* from, int bytes)
+__device__ static void put_legal(unsigned may, unsigned char* out)
 {
-    int words = bytes / 4;
-    for (int w = threadIdx.x; w < words; w += blockDim.x) ((int*)to)[w] = ((const int*)from)[w];
-    for (int b = 4 * words + threadIdx.x; b < bytes; b += blockDim.x) to[b] = from[b];
+    for (int k = 0; k < ACTIONS; ++k) out[k] = may >> k & 1;
 }
 
 // --- orders ---------------------------------------------------------------------------------------
 
 // What the account took at a price and size, whatever its rank was, is gone from this book too.
-__device__ static void line_up(int* taken, const int* px, const int* sz, const int* old_px, const int* old_lots,
-                               const int* old_sz, int levels)
+__device__ static void line_up(int* taken, const int* px, const int* sz, const Memory& memory, i64 at, int levels)
 {
     int price[LEVELS], size[LEVELS];
 #pragma unroll
     for (int l = 0; l < LEVELS; ++l) if (l < levels) price[l] = px[l], size[l] = sz[l], taken[l * THREADS] = 0;
 #pragma unroll 1
     for (int m = 0; m < levels; ++m) {
-        int lots = old_lots[m];
+        int lots = memory.lots[at + m];
         if (lots == 0) continue;
-        int then_px = old_px[m], then_sz = old_sz[m];
+        int then_px = memory.px[at + m], then_sz = memory.sz[at + m];
 #pragma unroll
         for (int l = 0; l < LEVELS; ++l)
             if (l < levels && price[l] == then_px && size[l] == then_sz) taken[l * THREADS] += lots;
     }
 }
 
-// Lots at one place of the book go to the units in turn, the oldest first.
-__device__ static void deal(Order& order, Filled& filled, int lots, i64 price)
+// A side's memory as the step leaves it: a place where nothing is taken holds nothing.
+__device__ static void remember(const int* taken, const int* px, const int* sz, const Memory& memory, i64 at,
+                                const Market& m)
+{
+    for (int l = 0; l < (int)m.levels; ++l) {
+        int lots = taken[l * THREADS];
+        memory.lots[at + l] = lots;
+        memory.px[at + l] = lots > 0 ? px[l] : m.absent;
+        memory.sz[at + l] = lots > 0 ? sz[l] : 0;
+    }
+}
+
+// Lots at one place of the book go to the units in turn, the oldest first; a stop fills no better than its price.
+__device__ static void deal(Order& order, Filled& filled, int lots, i64 price, const Held& h)
 {
     EACH_UNIT(u) {
         int part = lots < order.want[u] ? lots : order.want[u];
-        i64 px = order.side > 0 ? (price > order.limit[u] ? price : order.limit[u])
-                                : (price < order.limit[u] ? price : order.limit[u]);
+        i64 px = price;
+        if (order.stop && part > 0) {
+            i64 stop = stop_px(h, u, -order.side);
+            if (order.side > 0 ? stop > px : stop < px) px = stop;
+        }
         order.want[u] -= part;
         lots -= part;
         filled.lots[u] += part;
@@ -205,59 +246,56 @@ __device__ static int take(Account& a, Order& order, Filled& filled, const Marke
 {
     const int *px = (order.side > 0 ? m.ask_px : m.bid_px) + a.row * m.levels,
               *sz = (order.side > 0 ? m.ask_sz : m.bid_sz) + a.row * m.levels;
-    int left = order.total, depth = (int)m.levels, reached = 0, deepest = 0, last_px = 0;
+    int left = order.total, depth = a.sound ? (int)m.levels : 0, reached = 0, deepest = 0, last_px = 0;
 #pragma unroll 1
-    for (int l = 0; a.sound && l < depth && left > 0; ++l) {
-        int price = px[l];
+    for (int l = 0; l < depth && left > 0; ++l) {
+        int price = px[l], had = taken[l * THREADS], there = sz[l] - had, got = there < left ? there : left;
         if (price == m.absent) continue;
-        int had = taken[l * THREADS], shown = sz[l] - had, got = shown < left ? shown : left;
         deepest = l + 1, last_px = price;
         if (got == 0) continue;
         taken[l * THREADS] = had + got;
         reached = l + 1;
         left -= got;
-        deal(order, filled, got, price);
+        deal(order, filled, got, price, a.held);
     }
     int rest = order.force ? left : 0;
     if (rest > 0) {
         reached = a.sound ? deepest : 1;
-        deal(order, filled, rest, a.sound ? last_px : order.side > 0 ? a.last_ask : a.last_bid);
+        deal(order, filled, rest, a.sound ? last_px : order.side > 0 ? a.last_ask : a.last_bid, a.held);
     }
     a.tally.forced_rest += rest;
     if (reached > a.tally.levels_max) a.tally.levels_max = reached;
     return order.total - left + rest;
 }
 
-// Send an order to the book and count what came of it. decided: row of the decision. several: a unit is an order.
-__device__ static void send(Account& a, Order& order, Filled& filled, const Market& m, int* taken, i64 decided,
-                            bool several)
+// Send an order to the book and count what came of it. decided: row of the decision. Of stops each unit is an order.
+__device__ static void send(Account& a, Order& order, Filled& filled, const Market& m, int* taken, i64 decided)
 {
     Tally& t = a.tally;
     int orders = 0, fills = 0;
     EACH_UNIT(u) filled.lots[u] = 0, filled.tick_lots[u] = 0, orders += order.want[u] > 0;
-    if (!several) orders = order.total > 0;
+    if (!order.stop) orders = 1;
     if (!a.sound && !order.force) {
         t.rejected += orders;
         return;
     }
-    if (orders == 0) return;
-    unsigned side = order.side > 0 ? 2u : 1u;
+    unsigned side = order.side > 0 ? ASK : BID;
     if (!(a.touched & side)) {
         for (int l = 0; l < (int)m.levels; ++l) taken[l * THREADS] = 0;
         a.touched |= side;
     }
-    int lots = take(a, order, filled, m, taken);
-    i64 tick_lots = 0, fee = lots * m.fee[a.row];
+    i64 fee_cents = m.fee[a.row], lag = m.ts_event[a.row] - m.ts_event[decided];
+    int touch = (order.side > 0 ? m.ask_sz : m.bid_sz)[a.row * m.levels], lots = take(a, order, filled, m, taken);
+    i64 tick_lots = 0, fee = lots * fee_cents;
     EACH_UNIT(u) tick_lots += filled.tick_lots[u], fills += filled.lots[u] > 0;
-    if (!several) fills = lots > 0;
-    int touch = (order.side > 0 ? m.ask_sz : m.bid_sz)[a.row * m.levels];
+    if (!order.stop) fills = lots > 0;
     t.orders += orders;
     t.fills += fills;
     t.fill_lots += lots;
     if (order.side > 0) t.buy_lots += lots;
     t.cancelled += order.total - lots;
     t.slippage += order.side * (2 * tick_lots - lots * a.mark);
-    t.lag += fills * (m.ts_event[a.row] - m.ts_event[decided]);
+    t.lag += fills * lag;
     t.fee += fee;
     t.cash += -order.side * tick_lots * m.tick_cents - fee;
     if (a.sound && touch > 0) t.touch_fills += fills, t.touch_take += (double)lots / (double)touch;
@@ -265,17 +303,15 @@ __device__ static void send(Account& a, Order& order, Filled& filled, const Mark
 
 // --- units ----------------------------------------------------------------------------------------
 
-__device__ static void swap_down(Held& h, int u)  // the unit in place u + 1 moves to u
+__device__ static void move_down(Held& h, int u)  // the unit in place u + 1 moves to u, which is empty
 {
-    int slot = h.slot[u];
+    unsigned both = (h.slots >> 4 * u ^ h.slots >> 4 * (u + 1)) & 15;
+    h.slots ^= both << 4 * u | both << 4 * (u + 1);
+    h.triggered = (h.triggered & ~(3u << u)) | (h.triggered >> 1 & 1u << u);
     h.lots[u] = h.lots[u + 1], h.lots[u + 1] = 0;
-    h.slot[u] = h.slot[u + 1], h.slot[u + 1] = slot;
-    h.entry_step[u] = h.entry_step[u + 1];
-    h.open_tick_lots[u] = h.open_tick_lots[u + 1];
-    h.open_fee[u] = h.open_fee[u + 1];
+    h.age[u] = h.age[u + 1];
     h.best_px[u] = h.best_px[u + 1];
     h.distance[u] = h.distance[u + 1];
-    h.triggered[u] = h.triggered[u + 1];
 }
 
 __device__ static void compact(Held& h)  // open units to the front, in order of age
@@ -284,7 +320,7 @@ __device__ static void compact(Held& h)  // open units to the front, in order of
     for (int last = UNITS - 1; last > 0; --last)
 #pragma unroll
         for (int u = 0; u < last; ++u)
-            if (u + 1 < h.number && h.lots[u] == 0 && h.lots[u + 1] > 0) swap_down(h, u);
+            if (u + 1 < h.number && h.lots[u] == 0 && h.lots[u + 1] > 0) move_down(h, u);
     int number = 0;
     EACH_UNIT(u) number += u < h.number && h.lots[u] > 0;
     h.number = number;
@@ -293,28 +329,29 @@ __device__ static void compact(Held& h)  // open units to the front, in order of
 // Book what was filled of each unit: a trade row each, its share of the entry's money, the lots that are left. The
 // last part of a unit gets what is left of its entry, so that parts add up. Returns units closed if lots are left.
 __device__ static int close(Account& a, const Filled& filled, const Slots& s, const Market& m, int phase, int reason,
-                            i64 action, i64 max_units, i64* trades)
+                            int max_units, i64* trades)
 {
     Held& h = a.held;
     int before = h.number;
     EACH_UNIT(u) if (u < before && filled.lots[u] > 0) {
-        i64 at = a.account * max_units + h.slot[u], entry = h.open_tick_lots[u], fee = h.open_fee[u];
-        int taken = filled.lots[u], place = phase * (int)max_units + u;
+        i64 at = a.account * max_units + slot_of(h, u), entry = s.open_tick_lots[at], fee = s.open_fee[at];
+        int taken = filled.lots[u], place = phase * max_units + u;
         if (taken < h.lots[u]) {
-            i64 of = s.entry_lots[at] > 1 ? s.entry_lots[at] : 1;
-            entry = floor_div(s.entry_tick_lots[at] * taken, of), fee = floor_div(s.entry_fee[at] * taken, of);
+            i64 lots = s.entry_lots[at], open_entry = entry, open_fee = fee;
+            entry = floor_div(s.entry_tick_lots[at] * taken, lots), fee = floor_div(s.entry_fee[at] * taken, lots);
+            s.open_tick_lots[at] = open_entry - entry, s.open_fee[at] = open_fee - fee;
         }
         i64 fees = fee + taken * m.fee[a.row], exit = filled.tick_lots[u];
         i64 pnl = a.side * (exit - entry) * m.tick_cents - fees;
         i64* row = trades + (a.account * PHASES * max_units + place) * FIELDS;
-        row[0] = a.account, row[1] = a.side, row[2] = taken, row[3] = h.entry_step[u], row[4] = a.step;
+        row[0] = a.account, row[1] = a.side, row[2] = taken, row[3] = a.step - h.age[u], row[4] = a.step;
         row[5] = s.entry_ts[at], row[6] = m.ts[a.row], row[7] = entry, row[8] = exit, row[9] = fees, row[10] = pnl;
-        row[11] = reason, row[12] = s.entry_action[at], row[13] = action;
-        for (int k = 0; k < 3; ++k) row[14 + k] = s.signs[3 * at + k];
+        row[11] = reason, row[12] = s.entry_action[at], row[13] = phase == STOPS ? HOLD : a.due;
+        for (int k = 0; k < SIGNS; ++k) row[14 + k] = s.signs[SIGNS * at + k];
         a.trades |= 1u << place;
         a.realised += pnl;
         a.streak = pnl > 0 ? 0 : a.streak + 1;
-        h.lots[u] -= taken, h.open_tick_lots[u] -= entry, h.open_fee[u] -= fee;
+        h.lots[u] -= taken, h.open_tick_lots -= entry, h.open_fee -= fee;
         a.parts = true;
         a.emptied |= h.lots[u] == 0;
     }
@@ -325,192 +362,308 @@ __device__ static int close(Account& a, const Filled& filled, const Slots& s, co
     return 0;
 }
 
-struct Entry { i64 action, ts, fee; float initial_r, distance; const signed char* signs; };
-
-__device__ static void open(Account& a, const Filled& filled, const Slots& s, int side, const Entry& entry,
-                            i64 max_units)
+__device__ static void open(Account& a, const Filled& filled, const Slots& s, int side, const Market& m,
+                            const Settings& set)
 {
     Held& h = a.held;
     int n = h.number, lots = filled.lots[0], free = 0;
     EACH_UNIT(k) {  // as many rounds as units could lie in the way
         bool used = false;
-        EACH_UNIT(u) used |= u < n && h.slot[u] == free;
+        EACH_UNIT(u) used |= u < n && slot_of(h, u) == free;
         free += used;
     }
-    i64 at = a.account * max_units + free, tick_lots = filled.tick_lots[0], fee = lots * entry.fee;
-    s.entry_lots[at] = lots, s.entry_ts[at] = entry.ts, s.entry_tick_lots[at] = tick_lots, s.entry_fee[at] = fee;
-    s.entry_action[at] = entry.action, s.initial_r[at] = entry.initial_r;
-    for (int k = 0; k < 3; ++k) s.signs[3 * at + k] = entry.signs[k];
+    i64 at = a.account * set.max_units + free, tick_lots = filled.tick_lots[0], fee = lots * m.fee[a.row];
+    s.entry_lots[at] = lots, s.entry_step[at] = a.step, s.entry_ts[at] = m.ts[a.row];
+    s.entry_tick_lots[at] = s.open_tick_lots[at] = tick_lots, s.entry_fee[at] = s.open_fee[at] = fee;
+    s.entry_action[at] = a.due, s.initial_r[at] = set.initial_r;
+    for (int k = 0; k < SIGNS; ++k) s.signs[SIGNS * at + k] = a.signs[k];
     EACH_UNIT(u) if (u == n) {
-        h.lots[u] = lots, h.slot[u] = free, h.entry_step[u] = a.step, h.open_tick_lots[u] = tick_lots;
-        h.open_fee[u] = fee, h.best_px[u] = side > 0 ? a.last_bid : a.last_ask, h.distance[u] = entry.distance;
-        h.triggered[u] = false;
+        h.lots[u] = lots, h.age[u] = 0, h.best_px[u] = side > 0 ? a.last_bid : a.last_ask;
+        h.distance[u] = set.distance;
+        h.slots = (h.slots & ~(15u << 4 * u)) | (unsigned)free << 4 * u;
+        h.triggered &= ~(1u << u);
     }
+    h.open_tick_lots += tick_lots, h.open_fee += fee;
     h.number = n + 1;
     a.side = side;
     a.opened = true;
+    a.tally.added = n > 0;
 }
 
 __device__ static i64 open_cents(const Account& a, i64 tick_cents)  // half a cent is rounded down
 {
-    i64 tick_lots = 0, fee = 0;
-    EACH_UNIT(u) if (u < a.held.number) tick_lots += a.held.open_tick_lots[u], fee += a.held.open_fee[u];
-    return (((i64)a.side * lots_of(a.held) * a.mark * tick_cents) >> 1) - a.side * tick_lots * tick_cents - fee;
+    i64 value = ((i64)a.side * lots_of(a.held) * a.mark * tick_cents) >> 1;
+    return value - a.side * a.held.open_tick_lots * tick_cents - a.held.open_fee;
 }
 
-template <class T> __device__ static void permute(T* column, i64 at, const Held& h, i64 max_units, int width = 1, int k = 0)
+// A column of the buffers sorted as the units are, empty slots zero. width: words a slot has, k: which one.
+template <class T>
+__device__ static void sort(T* column, i64 at, const Held& h, int max_units, int width = 1, int k = 0)
 {
     T value[UNITS];
-    EACH_UNIT(u) value[u] = u < h.number ? column[(at + h.slot[u]) * width + k] : T();
+    EACH_UNIT(u) value[u] = u < h.number ? column[(at + slot_of(h, u)) * width + k] : T();
     EACH_UNIT(u) if (u < max_units) column[(at + u) * width + k] = value[u];
 }
 
-template <class T, class V> __device__ static void put(T* column, i64 at, const V (&value)[UNITS], const Held& h, i64 max_units)
+template <class T, class V>
+__device__ static void put(T* column, i64 at, const V (&value)[UNITS], const Held& h, int max_units)
 {
     EACH_UNIT(u) if (u < max_units) column[at + u] = u < h.number ? (T)value[u] : T();
 }
 
-// The units back to their buffers, empty slots all zeros. followed, fired, trailed: what moved beside lots.
-__device__ static void store(const Account& a, const Slots& s, i64 max_units, bool followed, bool fired, bool trailed)
+__device__ static void store(const Account& a, const Slots& s, int max_units)
 {
     const Held& h = a.held;
     i64 at = a.account * max_units;
     bool moved = a.emptied | a.opened;
-    if (moved | a.parts) {
-        put(s.lots, at, h.lots, h, max_units);
-        put(s.open_tick_lots, at, h.open_tick_lots, h, max_units);
-        put(s.open_fee, at, h.open_fee, h, max_units);
-    }
-    if (moved | followed) put(s.best_px, at, h.best_px, h, max_units);
-    if (moved | fired) put(s.triggered, at, h.triggered, h, max_units);
-    if (moved | trailed) put(s.distance, at, h.distance, h, max_units);
-    if (moved) {
-        put(s.entry_step, at, h.entry_step, h, max_units);
-        EACH_UNIT(u) if (u < max_units) s.active[at + u] = u < h.number;
-    }
+    if (moved | a.parts) put(s.lots, at, h.lots, h, max_units);
+    if (moved | a.followed) put(s.best_px, at, h.best_px, h, max_units);
+    if (moved | (a.tally.tightened + a.tally.loosened > 0)) put(s.distance, at, h.distance, h, max_units);
+    if (moved | a.fired) EACH_UNIT(u) if (u < max_units) s.triggered[at + u] = u < h.number && (h.triggered >> u & 1);
+    if (moved) EACH_UNIT(u) if (u < max_units) s.active[at + u] = u < h.number;
     if (!a.emptied) return;
-    permute(s.entry_lots, at, h, max_units);
-    permute(s.entry_ts, at, h, max_units);
-    permute(s.entry_tick_lots, at, h, max_units);
-    permute(s.entry_fee, at, h, max_units);
-    permute(s.entry_action, at, h, max_units);
-    permute(s.initial_r, at, h, max_units);
-    for (int k = 0; k < 3; ++k) permute(s.signs, at, h, max_units, 3, k);
+    sort(s.entry_lots, at, h, max_units);
+    sort(s.entry_step, at, h, max_units);
+    sort(s.entry_ts, at, h, max_units);
+    sort(s.entry_tick_lots, at, h, max_units);
+    sort(s.open_tick_lots, at, h, max_units);
+    sort(s.entry_fee, at, h, max_units);
+    sort(s.open_fee, at, h, max_units);
+    sort(s.entry_action, at, h, max_units);
+    sort(s.initial_r, at, h, max_units);
+    for (int k = 0; k < SIGNS; ++k) sort(s.signs, at, h, max_units, SIGNS, k);
 }
 
 // --- a step ---------------------------------------------------------------------------------------
 
-struct Settings {
-    Rules rules;
-    i64 latency, tick_cents;
-    int lots_small, lots_large;
-    float initial_r, distance, tighten, loosen, least, most;
-};
-
-__device__ static void no_order(Order& order, int side, bool force)
+__device__ static void no_order(Order& order, int side)
 {
-    order.side = side, order.total = 0, order.force = force, order.opens = false;
-    EACH_UNIT(u) order.want[u] = 0, order.limit[u] = side > 0 ? -NO_LIMIT : NO_LIMIT;
+    order.side = side, order.total = 0, order.force = order.opens = order.stop = false;
+    EACH_UNIT(u) order.want[u] = 0;
 }
 
-// Stops touched by the interval's lowest bid or highest ask, or before and not yet filled. Returns whether a
-// trigger changed.
-__device__ static bool stops(Account& a, Order& order, const Market& m)
+// Stops touched by the interval's lowest bid or highest ask, or before and not yet filled.
+__device__ static void stops(Account& a, Order& order, const Market& m)
 {
     Held& h = a.held;
-    no_order(order, -a.side, false);
-    if (a.side == 0) return false;
-    int extreme = (a.side > 0 ? m.low_bid : m.high_ask)[a.row];
-    bool changed = false;
+    no_order(order, -a.side);
+    order.stop = true;
+    unsigned before = h.triggered;
     EACH_UNIT(u) if (u < h.number) {
         i64 stop = stop_px(h, u, a.side);
-        bool fires = h.triggered[u] || (extreme != m.absent && (a.side > 0 ? extreme <= stop : extreme >= stop));
-        changed |= fires != h.triggered[u];
-        h.triggered[u] = fires;
-        order.limit[u] = stop;
-        if (fires) order.want[u] = h.lots[u], order.total += h.lots[u];
+        if (a.extreme != m.absent && (a.side > 0 ? a.extreme <= stop : a.extreme >= stop)) h.triggered |= 1u << u;
+        if (h.triggered >> u & 1) order.want[u] = h.lots[u], order.total += h.lots[u];
     }
-    return changed;
+    a.fired = h.triggered != before;
 }
 
 // The order of the action due on the account as it is now.
-__device__ static void policy(Account& a, Order& order, int due, const Settings& s)
+__device__ static void policy(Account& a, Order& order, const Settings& s)
 {
     const Held& h = a.held;
-    int wanted = due == LONG_SMALL || due == LONG_LARGE ? 1 : due == SHORT_SMALL || due == SHORT_LARGE ? -1 : 0;
+    int due = a.due, wanted = (due == LONG_SMALL || due == LONG_LARGE) - (due == SHORT_SMALL || due == SHORT_LARGE);
     bool enters = wanted != 0 && (a.side == 0 || a.side == wanted), lng = a.side > 0, shrt = a.side < 0;
     bool closes = (wanted != 0 && !enters) || (due == FLAT_LONG && lng) || (due == FLAT_SHORT && shrt);
     bool halves = (due == HALF_LONG && lng) || (due == HALF_SHORT && shrt);
-    no_order(order, enters ? wanted : -a.side, false);
-    int all = lots_of(h);
-    if (enters && h.number < s.rules.max_units) {
+    no_order(order, enters ? wanted : -a.side);
+    if (enters && h.number < s.max_units) {
         order.opens = true;
         order.total = order.want[0] = due == LONG_LARGE || due == SHORT_LARGE ? s.lots_large : s.lots_small;
     } else if (closes || halves) {
+        int all = lots_of(h);
         order.total = closes ? all : (all + 1) / 2;
-        EACH_UNIT(u) order.want[u] = u < h.number ? h.lots[u] : 0;
+        EACH_UNIT(u) if (u < h.number) order.want[u] = h.lots[u];
     }
-    bool intent = wanted != 0 || due == FLAT_LONG || due == FLAT_SHORT || due == HALF_LONG || due == HALF_SHORT;
+    bool intent = due != HOLD && due != TIGHTEN && due != LOOSEN;
     a.tally.rejected += intent && order.total == 0;
 }
 
 __device__ static void forced(Account& a, Order& order)
 {
-    no_order(order, -a.side, true);
+    no_order(order, -a.side);
+    order.force = true;
     EACH_UNIT(u) if (u < a.held.number) order.want[u] = a.held.lots[u], order.total += a.held.lots[u];
 }
 
-__device__ static void move_trails(Held& h, float factor, const Settings& s, int& tightened, int& loosened)
+__device__ static void move_trails(Account& a, const Settings& s)
 {
-    EACH_UNIT(u) if (u < h.number) {
-        float old = h.distance[u], now = old * factor;
+    if (a.due != TIGHTEN && a.due != LOOSEN) return;
+    float factor = a.due == TIGHTEN ? s.tighten : s.loosen;
+    EACH_UNIT(u) if (u < a.held.number) {
+        float old = a.held.distance[u], now = old * factor;
         now = now < s.least ? s.least : now > s.most ? s.most : now;
-        h.distance[u] = now;
-        tightened += now < old;
-        loosened += now > old;
+        a.held.distance[u] = now;
+        a.tally.tightened += now < old;
+        a.tally.loosened += now > old;
     }
 }
 
-// Units follow the touch of a sound book; returns whether one did.
-__device__ static bool follow(Account& a)
+__device__ static void follow(Account& a)  // units follow the touch of a sound book
 {
-    i64 touch = a.side > 0 ? a.last_bid : a.last_ask;
-    bool moved = false;
+    int touch = a.side > 0 ? a.last_bid : a.last_ask;
     EACH_UNIT(u) if (a.sound && u < a.held.number) {
         bool better = a.side > 0 ? touch > a.held.best_px[u] : touch < a.held.best_px[u];
-        if (better) a.held.best_px[u] = touch, moved = true;
-    }
-    return moved;
-}
-
-// place: 2 x rows left of the stretch, plus 1 where the window is full.
-__device__ static int end_reason(bool blown, i64 anchor, int place, i64 age, bool phase_end, bool drain,
-                                 const unsigned char* session_end, const Settings& s)
-{
-    int left = place >> 1;
-    if (!drain && left <= 1 && session_end[anchor + left]) return SESSION;
-    if (blown) return BLOWN;
-    if (!drain && left <= 1) return GAP;
-    if (!drain && age + 1 >= s.rules.episode_length) return LENGTH;
-    return phase_end || drain ? PHASE_END : NONE;
-}
-
-// A side's memory as the step leaves it: a place where nothing is taken holds nothing.
-__device__ static void remember(const int* taken, const int* px, const int* sz, int* to_px, int* to_lots, int* to_sz,
-                                const Market& m)
-{
-    for (int l = 0; l < (int)m.levels; ++l) {
-        int lots = taken[l * THREADS];
-        to_lots[l] = lots;
-        to_px[l] = lots > 0 ? px[l] : m.absent;
-        to_sz[l] = lots > 0 ? sz[l] : 0;
+        if (better) a.held.best_px[u] = touch, a.followed = true;
     }
 }
 
-// place, session_end: by row; see end_reason. step_at may be null, then step holds; acct_step is written and not read.
-// Trade rows are written where trade_mask says that they are there, the three phases one after another. ints, flags:
-// [names, accounts]. acct_pending_*: null at a latency of one row.
-extern "C" __global__ void account_step(
+__device__ static int end_reason(const Account& a, i64 equity, const Market& m, const Settings& s)
+{
+    int left = a.here >> 1;
+    if (!s.drain && left <= 1 && m.session_end[a.anchor + left]) return SESSION;
+    if (equity <= 0) return BLOWN;
+    if (!s.drain && left <= 1) return GAP;
+    if (!s.drain && a.age + 1 >= s.episode_length) return LENGTH;
+    return s.phase_end || s.drain ? PHASE_END : NONE;
+}
+
+// What every account needs, read before anything is written.
+__device__ static void arrive(Account& a, const State& b, const Slots& slots, const Memory& bids, const Memory& asks,
+                              const Market& m, const Settings& s, int* bid_taken, int* ask_taken)
+{
+    i64 i = a.account;
+    a.anchor = b.row[i], a.row = s.drain ? a.anchor : a.anchor + 1;
+    a.side = (int)b.side[i], a.age = b.age[i], a.realised_before = b.realised[i], a.equity_before = b.equity[i];
+    a.phase_realised = b.phase_realised[i], a.mark_before = b.mark[i], a.streak = b.streak[i];
+    a.flat = b.flat[i], a.hold = b.hold[i], a.mark_known = b.mark_valid[i], a.started = b.started[i];
+    int bids_live = 0, asks_live = 0, levels = (int)m.levels;
+#pragma unroll 5
+    for (int l = 0; l < levels; ++l) bids_live |= bids.lots[i * levels + l], asks_live |= asks.lots[i * levels + l];
+    const int *bid_px = m.bid_px + a.row * levels, *ask_px = m.ask_px + a.row * levels;
+    int bid = *bid_px, ask = *ask_px;
+    a.here = m.place[a.anchor], a.there = m.place[a.row];
+    if (a.side != 0) {
+        a.extreme = (a.side > 0 ? m.low_bid : m.high_ask)[a.row];
+        load(a.held, slots, i * s.max_units, a.step, s.max_units);
+        EACH_UNIT(u) if (u < a.held.number) {
+            a.held.open_fee += slots.open_fee[i * s.max_units + u];
+            a.held.triggered |= (unsigned)slots.triggered[i * s.max_units + u] << u;
+        }
+    }
+    if (bids_live) line_up(bid_taken, bid_px, m.bid_sz + a.row * levels, bids, i * levels, levels), a.touched |= BID;
+    if (asks_live) line_up(ask_taken, ask_px, m.ask_sz + a.row * levels, asks, i * levels, levels), a.touched |= ASK;
+    a.two_sided = bid != m.absent && ask != m.absent;
+    a.sound = a.two_sided && bid < ask;
+    a.mark = a.two_sided ? (i64)bid + ask : a.mark_before;
+    a.last_bid = a.sound ? bid : (int)b.last_bid[i], a.last_ask = a.sound ? ask : (int)b.last_ask[i];
+    a.flat_between = a.side == 0;
+}
+
+// Push the decision and its signs into the shift register; what is due comes out. A drain decides nothing.
+__device__ static void shift(Account& a, i64 executed, const signed char* signs, i64* queue, signed char* queue_signs,
+                             const Settings& s)
+{
+    a.due = (int)executed;
+    int wait = s.latency - 1;
+    for (int k = 0; k < SIGNS; ++k) a.signs[k] = signs[k];
+    if (wait == 0 || s.drain) return;
+    a.due = (int)queue[0];
+    for (int w = 1; w < wait; ++w) queue[w - 1] = queue[w];
+    queue[wait - 1] = executed;
+    for (int k = 0; k < SIGNS; ++k) {
+        signed char given = a.signs[k], *place = queue_signs + k;
+        a.signs[k] = *place;
+        for (int w = 1; w < wait; ++w, place += SIGNS) *place = place[SIGNS];
+        *place = given;
+    }
+}
+
+// Stops, the policy's order, forced closes: each sees what the one before left.
+__device__ static void trade(Account& a, const Slots& slots, const Market& m, const Settings& s, int* bid_taken,
+                             int* ask_taken, i64* trades)
+{
+#pragma unroll 1
+    for (int phase = s.drain ? FORCED : STOPS; phase < PHASES; ++phase) {
+        Order order;
+        if (phase == STOPS) stops(a, order, m);
+        else if (phase == ORDER) policy(a, order, s);
+        else {
+            i64 equity = s.start_equity + a.realised_before + a.realised + open_cents(a, m.tick_cents);
+            a.reason = end_reason(a, equity, m, s);
+            if (a.reason == NONE) break;
+            forced(a, order);
+        }
+        if (order.total > 0) {
+            Filled filled;
+            i64 decided = phase != ORDER ? a.anchor : a.row < s.latency ? 0 : a.row - s.latency;
+            send(a, order, filled, m, order.side > 0 ? ask_taken : bid_taken, decided);
+            if (phase == ORDER) a.reached = a.sound;
+            if (order.opens) {
+                if (filled.lots[0] > 0) open(a, filled, slots, order.side, m, s);
+            } else {
+                int why = phase == STOPS ? TRAIL : phase == ORDER ? POLICY : a.reason;
+                int closed = close(a, filled, slots, m, phase, why, s.max_units, trades);
+                if (phase == STOPS || (phase == ORDER && (a.due == HALF_LONG || a.due == HALF_SHORT)))
+                    a.tally.singly += closed;
+            }
+        }
+        if (phase == ORDER) move_trails(a, s);
+    }
+    follow(a);
+    a.open_cents = open_cents(a, m.tick_cents);
+}
+
+__device__ static void report(const Account& a, const Outcome& out, i64 executed, bool illegal, i64 lots_before,
+                              i64 units_before, const Settings& s)
+{
+    const Tally& c = a.tally;
+    i64 n = out.accounts, *ints = out.ints + a.account;
+    i64 equity = s.start_equity + a.realised_before + a.realised + a.open_cents, change = equity - a.equity_before;
+    ints[ANCHOR * n] = a.anchor, ints[NEXT_ROW * n] = a.row, ints[AGE * n] = a.age, ints[EXECUTED * n] = executed;
+    ints[EQUITY_CHANGE * n] = change, ints[CORE * n] = change + c.fee, ints[EPISODE_EQUITY * n] = equity;
+    ints[PHASE_EQUITY * n] = a.phase_realised + a.realised + a.open_cents, ints[OPEN * n] = a.open_cents;
+    ints[MARK * n] = a.mark, ints[MARK_CHANGE * n] = a.mark_known ? a.mark - a.mark_before : 0;
+    ints[LOTS_BEFORE * n] = lots_before, ints[UNITS_BEFORE * n] = units_before;
+    ints[LOTS_AFTER * n] = a.side * lots_of(a.held);
+    unsigned was = out.stirred[a.account], is = 0;
+    if (c.orders || c.rejected || a.reason) is |= TRADED;
+    if (c.tightened || c.loosened) is |= MOVED;
+    if (was != is) out.stirred[a.account] = is;
+    if ((was | is) & TRADED) {
+        ints[FEES * n] = c.fee, ints[REALISED * n] = a.realised, ints[CASH_CHANGE * n] = c.cash;
+        ints[END_REASON * n] = a.reason, ints[ORDERS * n] = c.orders, ints[POLICY_ORDERS * n] = a.reached;
+        ints[FILLS * n] = c.fills, ints[FILL_LOTS * n] = c.fill_lots, ints[BUY_LOTS * n] = c.buy_lots;
+        ints[REJECTED * n] = c.rejected, ints[CANCELLED * n] = c.cancelled, ints[FORCED_REST * n] = c.forced_rest;
+        ints[LEVELS_MAX * n] = c.levels_max, ints[SLIPPAGE * n] = c.slippage, ints[TOUCH_FILLS * n] = c.touch_fills;
+        ints[LAG * n] = c.lag, ints[UNITS_ADDED * n] = c.added, ints[CLOSED_SINGLY * n] = c.singly;
+        out.touch_take[a.account] = c.touch_take;
+    }
+    if ((was | is) & MOVED) ints[TIGHTENED * n] = c.tightened, ints[LOOSENED * n] = c.loosened;
+    bool *flags = out.flags + a.account, terminated = a.reason == SESSION || a.reason == BLOWN;
+    flags[EPISODE_START * n] = a.started, flags[ILLEGAL * n] = illegal;
+    flags[INEFFECTIVE * n] = a.due != HOLD && !a.reached && c.tightened + c.loosened == 0;
+    flags[TERMINATED * n] = terminated, flags[TRUNCATED * n] = a.reason != NONE && !terminated;
+    flags[TRADE_CLOSED * n] = a.trades != 0;
+}
+
+__device__ static void keep(Account& a, const State& b, const Settings& s)
+{
+    i64 i = a.account, equity = s.start_equity + a.realised_before + a.realised + a.open_cents;
+    a.hold = a.flat_between ? 0 : a.hold + 1;
+    b.row[i] = a.row, b.age[i] = a.age + 1, b.equity[i] = equity, b.ended[i] = a.reason != NONE, b.hold[i] = a.hold;
+    if (a.side == 0 || a.flat) b.flat[i] = a.side == 0 ? a.flat + 1 : 0;
+    if (a.started) b.started[i] = false;
+    if (a.parts | a.opened) b.side[i] = a.side, b.units[i] = a.held.number;
+    if (a.tally.cash) b.cash[i] += a.tally.cash;
+    if (a.realised) b.realised[i] = a.realised_before + a.realised, b.phase_realised[i] = a.phase_realised + a.realised;
+    if (a.parts) b.streak[i] = a.streak;
+    if (a.mark != a.mark_before) b.mark[i] = a.mark;
+    if (a.two_sided && !a.mark_known) b.mark_valid[i] = true;
+    if (a.sound) b.last_bid[i] = a.last_bid, b.last_ask[i] = a.last_ask;
+}
+
+// Bytes of a block's accounts from shared memory to theirs, in words of four as far as they go.
+__device__ static void put_bytes(unsigned char* to, const unsigned char* from, int bytes)
+{
+    int words = bytes / 4;
+    for (int w = threadIdx.x; w < words; w += blockDim.x) ((int*)to)[w] = ((const int*)from)[w];
+    for (int b = 4 * words + threadIdx.x; b < bytes; b += blockDim.x) to[b] = from[b];
+}
+
+// step_at may be null, then step holds; acct_step is written and not read. ints, flags: [names, accounts]. Trade rows
+// are written where trade_mask says that they are there, the three phases one after another. stirred: what the last
+// outcome held. acct_pending_*: null at a latency of one row.
+extern "C" __global__ void __launch_bounds__(THREADS, 3) account_step(
     const int* __restrict__ bid_px, const int* __restrict__ ask_px, const int* __restrict__ bid_sz,
     const int* __restrict__ ask_sz, const int* __restrict__ low_bid_px, const int* __restrict__ high_ask_px,
     const long long* __restrict__ ts, const long long* __restrict__ ts_event, const long long* __restrict__ fee_cents,
@@ -528,174 +681,55 @@ extern "C" __global__ void account_step(
     long long* unit_best_px, bool* unit_stop_triggered, int* acct_taken_bid_px, int* acct_taken_bid_lots,
     int* acct_taken_bid_sz, int* acct_taken_ask_px, int* acct_taken_ask_lots, int* acct_taken_ask_sz,
     long long* acct_pending_action, signed char* acct_pending_signs, long long* ints, bool* flags, double* touch_take,
-    long long* trades, unsigned char* trade_mask, float* seen, unsigned char* legal, long long accounts,
-    long long levels, long long absent, long long tick_cents, long long max_units, long long latency,
-    long long min_hold, long long episode_length, long long start_equity, long long lots_small, long long lots_large,
-    float initial_r, float distance, float tighten, float loosen, float least, float most, long long phase_end,
-    long long drain)
+    long long* trades, unsigned char* trade_mask, unsigned char* stirred, float* seen, unsigned char* legal,
+    long long accounts, long long levels, long long absent, long long tick_cents, long long max_units,
+    long long latency, long long min_hold, long long episode_length, long long start_equity, long long lots_small,
+    long long lots_large, float initial_r, float distance, float tighten, float loosen, float least, float most,
+    long long phase_end, long long drain)
 {
-    __shared__ int taken[2 * LEVELS * THREADS];
+    __shared__ int taken[2 * LEVELS * THREADS], bytes[(PHASES * UNITS + ACTIONS) * THREADS / 4];
     __shared__ float seen_here[SEEN * THREADS];
-    __shared__ int bytes_here[(PHASES * UNITS + SEEN) * THREADS / 4];  // masks of trades, then of actions
-    i64 first = (i64)blockIdx.x * blockDim.x, i = first + threadIdx.x;
-    int t = threadIdx.x, rows = PHASES * (int)max_units;
-    unsigned char *mask_here = (unsigned char*)bytes_here, *legal_here = mask_here + PHASES * UNITS * THREADS;
-    Market m{bid_px, ask_px, bid_sz, ask_sz, low_bid_px, high_ask_px, place, ts, ts_event, fee_cents, levels,
-             tick_cents, (int)absent};
-    Settings s{{max_units, min_hold, episode_length, start_equity, scales}, latency, tick_cents, (int)lots_small,
-               (int)lots_large, initial_r, distance, tighten, loosen, least, most};
+    Market m{bid_px, ask_px, bid_sz, ask_sz, low_bid_px, high_ask_px, place, ts, ts_event, fee_cents, session_end,
+             levels, tick_cents, (int)absent};
+    State state{acct_row, acct_episode_age, acct_side, acct_realised_cents, acct_equity_cents,
+                acct_phase_realised_cents, acct_cash_cents, acct_mark_half_ticks, acct_last_bid, acct_last_ask,
+                acct_loss_streak, acct_flat_steps, acct_hold_steps, pyramid_units_count, acct_episode_start,
+                acct_ended, acct_mark_valid};
     Slots slots{unit_lots, unit_entry_lots, unit_entry_step, unit_entry_ts, unit_entry_tick_lots, unit_open_tick_lots,
                 unit_entry_fee_cents, unit_open_fee_cents, unit_entry_action, unit_best_px, unit_entry_signs,
                 unit_initial_r, unit_trail_distance, unit_stop_triggered, unit_active};
-    i64 now = step_at ? *step_at : step;
+    Settings s{(int)max_units, (int)min_hold, (int)latency, (int)lots_small, (int)lots_large, episode_length,
+               start_equity, initial_r, distance, tighten, loosen, least, most, phase_end != 0, drain != 0, scales};
+    Memory bids{acct_taken_bid_px, acct_taken_bid_lots, acct_taken_bid_sz};
+    Memory asks{acct_taken_ask_px, acct_taken_ask_lots, acct_taken_ask_sz};
+    int t = threadIdx.x, rows = PHASES * s.max_units, *bid_taken = taken + t, *ask_taken = bid_taken + LEVELS * THREADS;
+    unsigned char *mask_here = (unsigned char*)bytes, *legal_here = mask_here + PHASES * UNITS * THREADS;
+    i64 first = (i64)blockIdx.x * blockDim.x, i = first + t, now = step_at ? *step_at : step;
     if (i == 0) *acct_step = now + 1;
     if (i < accounts) {
-        // What every account needs, before the first store.
-        i64 anchor = acct_row[i], row = drain ? anchor : anchor + 1, action = actions[i], age = acct_episode_age[i];
-        i64 realised = acct_realised_cents[i], equity_before = acct_equity_cents[i], mark_before = acct_mark_half_ticks[i];
-        i64 phase_realised = acct_phase_realised_cents[i], flat = acct_flat_steps[i], hold = acct_hold_steps[i];
-        i64 last_bid = acct_last_bid[i], last_ask = acct_last_ask[i];
-        bool mark_known = acct_mark_valid[i], started = acct_episode_start[i];
+        i64 action = actions[i];
         Account a{};
-        a.account = i, a.row = row, a.step = now, a.side = (int)acct_side[i], a.streak = acct_loss_streak[i];
-        int here = place[anchor], there = place[row], bid = bid_px[row * levels], ask = ask_px[row * levels];
-        int live[2] = {0, 0};
-#pragma unroll 5
-        for (int l = 0; l < (int)levels; ++l)
-            live[0] |= acct_taken_bid_lots[i * levels + l], live[1] |= acct_taken_ask_lots[i * levels + l];
-        if (a.side != 0) {
-            load(a.held, slots, i * max_units, (int)pyramid_units_count[i]);
-            EACH_UNIT(u) if (u < a.held.number) {
-                a.held.open_fee[u] = unit_open_fee_cents[i * max_units + u];
-                a.held.triggered[u] = unit_stop_triggered[i * max_units + u];
-            }
-        }
-        int *bid_taken = taken + t, *ask_taken = taken + LEVELS * THREADS + t;
-        if (live[0]) {
-            line_up(bid_taken, bid_px + row * levels, bid_sz + row * levels, acct_taken_bid_px + i * levels,
-                    acct_taken_bid_lots + i * levels, acct_taken_bid_sz + i * levels, (int)levels);
-            a.touched |= 1u;
-        }
-        if (live[1]) {
-            line_up(ask_taken, ask_px + row * levels, ask_sz + row * levels, acct_taken_ask_px + i * levels,
-                    acct_taken_ask_lots + i * levels, acct_taken_ask_sz + i * levels, (int)levels);
-            a.touched |= 2u;
-        }
-        // The book, and what is due on it.
-        bool two_sided = bid != m.absent && ask != m.absent;
-        a.sound = two_sided && bid < ask;
-        a.mark = two_sided ? (i64)bid + ask : mark_before;
-        a.last_bid = a.sound ? bid : last_bid, a.last_ask = a.sound ? ask : last_ask;
-        a.flat_between = a.side == 0;
-        unsigned may = legal_actions(a.held, a.side, now, here & 1, s.rules);
-        bool is_legal = action >= 0 && action < ACTIONS && (may >> action & 1);
-        i64 executed = is_legal && !drain ? action : HOLD, due = executed;
-        signed char signs[3] = {entry_signs[3 * i], entry_signs[3 * i + 1], entry_signs[3 * i + 2]};
-        if (latency > 1 && !drain) {
-            i64 wait = latency - 1, *queue = acct_pending_action + i * wait;
-            signed char* queue_signs = acct_pending_signs + 3 * i * wait;
-            due = queue[0];
-            for (i64 w = 0; w < wait; ++w) queue[w] = w + 1 < wait ? queue[w + 1] : executed;
-            for (int k = 0; k < 3; ++k) {
-                signed char given = signs[k];
-                signs[k] = queue_signs[k];
-                for (i64 w = 0; w < wait; ++w) queue_signs[3 * w + k] = w + 1 < wait ? queue_signs[3 * w + 3 + k] : given;
-            }
-        }
-        i64 lots_before = a.side * lots_of(a.held), units_before = a.held.number;
-        i64 equity = 0;
-        int reason = NONE, single = 0, added = 0, tightened = 0, loosened = 0;
-        bool fired = false, reached = false;
-#pragma unroll 1
-        for (int phase = drain ? FORCED : STOPS; phase < PHASES; ++phase) {
-            Order order;
-            if (phase == STOPS) fired = stops(a, order, m);
-            else if (phase == ORDER) policy(a, order, (int)due, s);
-            else {
-                equity = start_equity + realised + a.realised + open_cents(a, tick_cents);
-                reason = end_reason(equity <= 0, anchor, here, age, phase_end, drain, session_end, s);
-                no_order(order, -a.side, true);
-                if (reason) forced(a, order);
-            }
-            if (order.total > 0) {
-                Filled filled;
-                i64 decided = phase == ORDER ? (row < latency ? 0 : row - latency) : anchor;
-                int orders = a.tally.orders, before = a.held.number;
-                send(a, order, filled, m, order.side > 0 ? ask_taken : bid_taken, decided, phase == STOPS);
-                if (phase == ORDER) reached = a.tally.orders > orders;
-                if (order.opens) {
-                    if (filled.lots[0] > 0) {
-                        open(a, filled, slots, order.side, {due, ts[row], fee_cents[row], initial_r, distance, signs},
-                             max_units);
-                        added = before > 0;
-                    }
-                } else {
-                    int why = phase == STOPS ? TRAIL : phase == ORDER ? POLICY : reason;
-                    int closed = close(a, filled, slots, m, phase, why, phase == STOPS ? HOLD : due, max_units, trades);
-                    if (phase == STOPS || (phase == ORDER && (due == HALF_LONG || due == HALF_SHORT))) single += closed;
-                }
-            }
-            if (phase == ORDER && (due == TIGHTEN || due == LOOSEN))
-                move_trails(a.held, due == TIGHTEN ? tighten : loosen, s, tightened, loosened);
-        }
-        bool followed = follow(a);
-        i64 opened_cents = open_cents(a, tick_cents);
-        equity = start_equity + realised + a.realised + opened_cents;
-        // The outcome.
-        const Tally& c = a.tally;
-        i64 change = equity - equity_before, lots = (i64)a.side * lots_of(a.held);
-        i64* out = ints + i;
-        out[ANCHOR * accounts] = anchor, out[NEXT_ROW * accounts] = row, out[AGE * accounts] = age;
-        out[EXECUTED * accounts] = executed, out[EQUITY_CHANGE * accounts] = change;
-        out[CORE * accounts] = change + c.fee, out[FEES * accounts] = c.fee, out[REALISED * accounts] = a.realised;
-        out[CASH_CHANGE * accounts] = c.cash, out[EPISODE_EQUITY * accounts] = equity;
-        out[PHASE_EQUITY * accounts] = phase_realised + a.realised + opened_cents, out[OPEN * accounts] = opened_cents;
-        out[MARK * accounts] = a.mark, out[MARK_CHANGE * accounts] = mark_known ? a.mark - mark_before : 0;
-        out[END_REASON * accounts] = reason, out[LOTS_BEFORE * accounts] = lots_before;
-        out[UNITS_BEFORE * accounts] = units_before, out[LOTS_AFTER * accounts] = lots;
-        out[ORDERS * accounts] = c.orders, out[POLICY_ORDERS * accounts] = reached, out[FILLS * accounts] = c.fills;
-        out[FILL_LOTS * accounts] = c.fill_lots, out[BUY_LOTS * accounts] = c.buy_lots;
-        out[REJECTED * accounts] = c.rejected, out[CANCELLED * accounts] = c.cancelled;
-        out[FORCED_REST * accounts] = c.forced_rest, out[LEVELS_MAX * accounts] = c.levels_max;
-        out[SLIPPAGE * accounts] = c.slippage, out[TOUCH_FILLS * accounts] = c.touch_fills;
-        out[LAG * accounts] = c.lag, out[UNITS_ADDED * accounts] = added, out[CLOSED_SINGLY * accounts] = single;
-        out[TIGHTENED * accounts] = tightened, out[LOOSENED * accounts] = loosened;
-        bool *flag = flags + i, terminated = reason == SESSION || reason == BLOWN;
-        flag[EPISODE_START * accounts] = started, flag[ILLEGAL * accounts] = !is_legal && !drain;
-        flag[INEFFECTIVE * accounts] = due != HOLD && !reached && tightened + loosened == 0;
-        flag[TERMINATED * accounts] = terminated, flag[TRUNCATED * accounts] = reason != NONE && !terminated;
-        flag[TRADE_CLOSED * accounts] = a.trades != 0;
-        touch_take[i] = c.touch_take;
+        a.account = i, a.step = now;
+        arrive(a, state, slots, bids, asks, m, s, bid_taken, ask_taken);
+        unsigned may = legal_actions(a.held, a.side, 0, a.here & 1, s);
+        bool illegal = !s.drain && !(action >= 0 && action < ACTIONS && (may >> action & 1));
+        i64 executed = s.drain || illegal ? HOLD : action, before = a.side * lots_of(a.held), units = a.held.number;
+        i64 queue = i * (latency - 1);
+        shift(a, executed, entry_signs + SIGNS * i, acct_pending_action + queue, acct_pending_signs + SIGNS * queue, s);
+        trade(a, slots, m, s, bid_taken, ask_taken, trades);
+        report(a, {ints, trades, accounts, flags, touch_take, stirred}, executed, illegal, before, units, s);
+        store(a, slots, s.max_units);
+        keep(a, state, s);
+        i64 book = a.row * levels, at = i * levels;
+        if (a.touched & BID) remember(bid_taken, bid_px + book, bid_sz + book, bids, at, m);
+        if (a.touched & ASK) remember(ask_taken, ask_px + book, ask_sz + book, asks, at, m);
         for (int r = 0; r < rows; ++r) mask_here[t * rows + r] = a.trades >> r & 1;
-        // The state.
-        hold = a.flat_between ? 0 : hold + 1;
-        store(a, slots, max_units, followed, fired, tightened + loosened > 0);
-        acct_row[i] = row, acct_episode_age[i] = age + 1, acct_equity_cents[i] = equity;
-        acct_flat_steps[i] = a.side == 0 ? flat + 1 : 0, acct_hold_steps[i] = hold;
-        acct_ended[i] = reason != NONE;
-        if (started) acct_episode_start[i] = false;
-        if (a.parts || a.opened) acct_side[i] = a.side, pyramid_units_count[i] = a.held.number;
-        if (c.cash) acct_cash_cents[i] += c.cash;
-        if (a.realised) acct_realised_cents[i] = realised + a.realised;
-        if (a.realised) acct_phase_realised_cents[i] = phase_realised + a.realised;
-        if (a.parts) acct_loss_streak[i] = a.streak;
-        if (a.mark != mark_before) acct_mark_half_ticks[i] = a.mark;
-        if (two_sided && !mark_known) acct_mark_valid[i] = true;
-        if (a.last_bid != last_bid) acct_last_bid[i] = a.last_bid;
-        if (a.last_ask != last_ask) acct_last_ask[i] = a.last_ask;
-        if (a.touched & 1u)
-            remember(bid_taken, bid_px + row * levels, bid_sz + row * levels, acct_taken_bid_px + i * levels,
-                     acct_taken_bid_lots + i * levels, acct_taken_bid_sz + i * levels, m);
-        if (a.touched & 2u)
-            remember(ask_taken, ask_px + row * levels, ask_sz + row * levels, acct_taken_ask_px + i * levels,
-                     acct_taken_ask_lots + i * levels, acct_taken_ask_sz + i * levels, m);
-        // What the account sees now.
-        may = legal_actions(a.held, a.side, now + 1, there & 1, s.rules);
-        for (int k = 0; k < ACTIONS; ++k) legal_here[t * ACTIONS + k] = may >> k & 1;
-        see(a.held, a.side, now + 1, a.mark, hold, equity, a.streak, there >> 1, age + 1, s.rules, seen_here + t * SEEN);
+        put_legal(legal_actions(a.held, a.side, 1, a.there & 1, s), legal_here + t * ACTIONS);
+        i64 equity = start_equity + a.realised_before + a.realised + a.open_cents;
+        see(a.held, a.side, 1, a.mark, a.hold, equity, a.streak, a.there >> 1, a.age + 1, s, seen_here + t * SEEN);
     }
     __syncthreads();
-    int here = accounts - first < blockDim.x ? (int)(accounts - first) : blockDim.x;
+    int here = accounts - first < blockDim.x ? (int)(accounts - first) : (int)blockDim.x;
     put_bytes(trade_mask + first * rows, mask_here, here * rows);
     put_bytes(legal + first * ACTIONS, legal_here, here * ACTIONS);
     for (int w = t; w < here * SEEN; w += blockDim.x) seen[first * SEEN + w] = seen_here[w];
@@ -763,13 +797,14 @@ extern "C" __global__ void account_advance(
     }
     for (i64 w = i * (latency - 1); w < (i + 1) * (latency - 1); ++w) {
         acct_pending_action[w] = HOLD;
-        for (int k = 0; k < 3; ++k) acct_pending_signs[3 * w + k] = 0;
+        for (int k = 0; k < SIGNS; ++k) acct_pending_signs[SIGNS * w + k] = 0;
     }
-    Rules rules{max_units, min_hold, episode_length, start_equity, scales};
+    Settings s{};
+    s.max_units = (int)max_units, s.min_hold = (int)min_hold, s.scales = scales;
+    s.episode_length = episode_length, s.start_equity = start_equity;
     Held none{};
-    unsigned may = legal_actions(none, 0, now, at & 1, rules);
-    for (int k = 0; k < ACTIONS; ++k) legal[i * ACTIONS + k] = may >> k & 1;
-    see(none, 0, now, mark, 0, start_equity, 0, at >> 1, 0, rules, seen + i * SEEN);
+    put_legal(legal_actions(none, 0, 0, at & 1, s), legal + i * ACTIONS);
+    see(none, 0, 0, mark, 0, start_equity, 0, at >> 1, 0, s, seen + i * SEEN);
 }
 
 // What accounts see and may do where they stand, from the state alone.
@@ -778,23 +813,23 @@ extern "C" __global__ void account_observe(
     const long long* __restrict__ acct_row, const long long* __restrict__ acct_episode_age,
     const long long* __restrict__ acct_side, const long long* __restrict__ acct_equity_cents,
     const long long* __restrict__ acct_mark_half_ticks, const long long* __restrict__ acct_loss_streak,
-    const long long* __restrict__ acct_hold_steps, const long long* __restrict__ pyramid_units_count,
-    long long* unit_lots, long long* unit_entry_step, long long* unit_open_tick_lots, float* unit_trail_distance,
-    long long* unit_best_px, float* seen, unsigned char* legal, long long accounts, long long max_units,
-    long long min_hold, long long episode_length, long long start_equity)
+    const long long* __restrict__ acct_hold_steps, long long* unit_lots, long long* unit_entry_step,
+    long long* unit_open_tick_lots, float* unit_trail_distance, long long* unit_best_px, float* seen,
+    unsigned char* legal, long long accounts, long long max_units, long long min_hold, long long episode_length,
+    long long start_equity)
 {
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= accounts) return;
     Slots slots{};
     slots.lots = unit_lots, slots.entry_step = unit_entry_step, slots.open_tick_lots = unit_open_tick_lots;
     slots.distance = unit_trail_distance, slots.best_px = unit_best_px;
-    Rules rules{max_units, min_hold, episode_length, start_equity, scales};
+    Settings s{};
+    s.max_units = (int)max_units, s.min_hold = (int)min_hold, s.scales = scales;
+    s.episode_length = episode_length, s.start_equity = start_equity;
     Held held{};
-    load(held, slots, i * max_units, (int)pyramid_units_count[i]);
+    load(held, slots, i * max_units, *acct_step, s.max_units);
     int side = (int)acct_side[i], at = place[acct_row[i]];
-    i64 now = *acct_step;
-    unsigned may = legal_actions(held, side, now, at & 1, rules);
-    for (int k = 0; k < ACTIONS; ++k) legal[i * ACTIONS + k] = may >> k & 1;
-    see(held, side, now, acct_mark_half_ticks[i], acct_hold_steps[i], acct_equity_cents[i], acct_loss_streak[i],
-        at >> 1, acct_episode_age[i], rules, seen + i * SEEN);
+    put_legal(legal_actions(held, side, 0, at & 1, s), legal + i * ACTIONS);
+    see(held, side, 0, acct_mark_half_ticks[i], acct_hold_steps[i], acct_equity_cents[i], acct_loss_streak[i], at >> 1,
+        acct_episode_age[i], s, seen + i * SEEN);
 }

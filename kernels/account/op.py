@@ -64,7 +64,8 @@ class Account:
         self.outcome = {**dict(zip(INTS, ints.unbind())), **dict(zip(FLAGS, flags.unbind())), **apart}
         self.seen = torch.zeros(accounts, SEEN, dtype=torch.float32, device=device)
         self.legal = torch.zeros(accounts, ACTIONS, dtype=torch.bool, device=device)
-        mine = {"ints": ints, "flags": flags, "seen": self.seen, "legal": self.legal}
+        stirred = torch.zeros(accounts, dtype=torch.uint8, device=device)  # what of an outcome is not zero
+        mine = {"ints": ints, "flags": flags, "stirred": stirred, "seen": self.seen, "legal": self.legal}
         sizes = {"accounts": accounts, "levels": levels}
         self._values = {**settings, **sizes, **tensors, **apart, **mine}
 

@@ -121,3 +121,51 @@ def test_equal_to_the_twin(latency, evaluate, monkeypatch):
     reasons = ("session", "gap", "phase_end", *(() if evaluate else ("length",)))
     assert all(happened[name] for name in (*COUNTED, *reasons)), happened
     assert happened["trades"] > 100
+
+
+def test_equal_where_half_a_tick_is_half_a_cent(monkeypatch):
+    env = EnvConfig(min_hold_steps=0, lots_large=3)
+    assert compare(monkeypatch, env, 11, steps=30, legal=0.9, tick_cents=125)["trades"] > 20
+
+
+def test_equal_where_accounts_are_blown(monkeypatch):
+    env = EnvConfig(min_hold_steps=0, start_equity_cents=20_000, lots_large=5)
+    assert compare(monkeypatch, env, 5, legal=1.0)["blown"] > 5
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_on_any_configuration(seed, monkeypatch):
+    rng = np.random.default_rng(100 + seed)
+    env = EnvConfig(
+        latency_steps=int(rng.integers(1, 4)), min_hold_steps=int(rng.integers(0, 7)), max_units=seed + 1,
+        lots_large=int(rng.integers(1, 8)), lots_small=int(rng.integers(1, 4)), start_equity_cents=60_000,
+        trail_initial_mult=float(rng.uniform(0.25, 3)), trail_tighten=float(rng.uniform(0.1, 1)),
+        trail_loosen=float(rng.uniform(1, 3)), trail_max_ticks=int(rng.integers(4, 40)), episode_length=25,
+    )  # fmt: skip
+    assert compare(monkeypatch, env, seed, steps=25, evaluate=seed % 2 == 1)["trades"] > 20
+
+
+def test_what_a_kernel_saw_is_looked_up_anew_where_others_wrote_the_state(monkeypatch):
+    """A checkpoint read into the buffers must not meet the observation of the state before it."""
+    env = EnvConfig(min_hold_steps=0, episode_length=30)
+    market = tapes.random_tape(np.random.default_rng(0))
+    signs = torch.zeros(ACCOUNTS, 3, dtype=torch.int8)
+    with shim.installed(monkeypatch, shim.POISONS[0], schedules=1) as launched:
+        sim = simulator(env, market)
+        saved, seen, legal = look(sim), sim.observe().clone(), sim.legal_mask().clone()
+        sim.step(torch.full((ACCOUNTS,), 6), 0, signs, False)
+        sim.advance(0)
+        assert not torch.equal(sim.observe(), seen) and not torch.equal(sim.legal_mask(), legal)
+        for name, x in sim.buffers.items():
+            x.copy_(saved[name])
+        launched.clear()
+        assert torch.equal(sim.observe(), seen) and torch.equal(sim.legal_mask(), legal)
+        assert launched == ["account_observe"]
+
+
+def test_a_step_number_that_the_step_itself_writes_is_refused(monkeypatch):
+    with shim.installed(monkeypatch, shim.POISONS[0], schedules=1):
+        sim = simulator(EnvConfig(), tapes.random_tape(np.random.default_rng(0)))
+        step, signs = sim.buffers["acct_step"][0], torch.zeros(ACCOUNTS, 3, dtype=torch.int8)
+        with pytest.raises(ValueError, match=r"^step: it is acct_step itself"):
+            sim.step(torch.full((ACCOUNTS,), 2), step, signs, False)

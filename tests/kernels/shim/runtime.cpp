@@ -321,6 +321,8 @@ int shim_run(void (*entry)(void**), void** args, int n_buffers, char** bases, in
     void __tsan_volatile_read##n(void* p) { access(p, n, false, false); } \
     void __tsan_volatile_write##n(void* p) { access(p, n, true, false); }
 HOOKS(1) HOOKS(2) HOOKS(4) HOOKS(8) HOOKS(16)
+void __tsan_read_range(void* p, unsigned long n) { access(p, (int)n, false, false); }
+void __tsan_write_range(void* p, unsigned long n) { access(p, (int)n, true, false); }
 void __tsan_init() {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}

@@ -22,6 +22,7 @@ void shim_atomic(void* word, int bytes);
 
 #define __global__
 #define __device__
+#define __launch_bounds__(...)
 #define __shared__ static __attribute__((section("shim_shared")))
 #define threadIdx (shim_thread())
 #define blockIdx (shim_block())
