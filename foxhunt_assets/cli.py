@@ -103,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
     synth.add_argument("--thin", action="store_true", help="spells in which a side of the book is thin or empty")
     look = verb("inspect", _inspect, "What is in a market file, and whether one can train on it.")
     look.add_argument("file", type=Path, help="DBN, Databento CSV, LOBSTER, or the folder of a batch download")
-    look.add_argument("--json", action="store_true", help="everything, for a program")
+    look.add_argument("--json", action="store_true", help="everything, for a program; docs/market.md names the keys")
     look.add_argument(
         "--gap", type=_whole(1, DAY_S), default=60, metavar="S", help="list silences over S seconds (default 60)"
     )

@@ -23,6 +23,10 @@ from foxhunt_assets.market.passes import (
 )
 from foxhunt_assets.market.roll import is_spread
 
+ONE_SIDED = "no book ever has both sides; if it is MBO, download it from the start of a day"
+NO_SESSION = "no event lies in a trading session"
+OTHER_MONTH = "no event of the lead month; set data.instrument_mode to a symbol of the file"
+
 _EVENTS = ("event_ends", "book_changes", "crossed", "crossed_in_session", "one_sided", "one_sided_in_session")
 _LOST = ("dropped_events", "dropped_trades", "suspect_events", "past_calendar_close")
 _NAMED = {"trades": "trade_count", "trade_lots": "trade_lots", "events_other_month": "other_month"}
@@ -60,21 +64,22 @@ def report(header: Header, passes: Sequence[Decoder], segments: pa.Table) -> dic
 
 
 def refuse_empty(path: Path, found: dict[str, Any]) -> None:
-    """A file that decodes and yields no row is an error, with the reason the counts give."""
-    if found["rows"]:
-        return
+    """A file that decodes and yields no row to train on is an error, with the reason the counts give."""
     n = found["records"]
     reasons = {
         "no record at all; the market was shut or the request was empty": n == 0,
         "no symbol is mapped to the instrument ids of its records on their dates": found["records_unmapped"] == n,
         "holds only calendar spreads; download the outrights": found["records_spread"] == n,
         "holds only the opening book snapshot, no event": found["records_snapshot"] + found["actions"]["R"] == n,
-        "no event of the lead month; set data.instrument_mode to a symbol of the file": found["events_other_month"] > 0,
-        "no record of a kept instrument ends an event (F_LAST)": True,
+        OTHER_MONTH: not found["rows"] and found["events_other_month"] > 0,
+        "no record of a kept instrument ends an event (F_LAST)": not found["rows"],
+        ONE_SIDED: found["one_sided"] == found["event_ends"],
+        NO_SESSION: not found["segments"],
     }
-    why = next(text for text, holds in reasons.items() if holds)
-    seen = ", ".join(list(found["records_by_symbol"])[:5]) or "none"
-    raise BadInput(f"{path}: {n} records, no usable row: {why} (symbols with records: {seen})")
+    why = next((text for text, holds in reasons.items() if holds), None)
+    if why is not None:
+        seen = ", ".join(list(found["records_by_symbol"])[:5]) or "none"
+        raise BadInput(f"{path}: {n} records, no usable row: {why} (symbols with records: {seen})")
 
 
 def _sum(passes: Sequence[Decoder], field: str) -> int:

@@ -1,6 +1,7 @@
 """What is in a market file, whatever it is, and whether one can train on it: the facts behind `foxhunt inspect`.
 
-The counts are made by `survey`, apart from the decoder, so the two can be held against each other.
+The counts are made by `survey`, apart from the decoder, so the two can be held against each other. `usable` says
+whether the decoder would take the file with the product it holds (data.root) and instrument_mode front_month.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,18 @@ from foxhunt_assets.market import batch, lobster, roll, symbology
 from foxhunt_assets.market.book import MAX_SLOTS
 from foxhunt_assets.market.databento_csv import CsvReader
 from foxhunt_assets.market.dbn import NOT_DBN, DbnStream, Header, Mapping, midnight, require_book_schema
+from foxhunt_assets.market.decode_report import NO_SESSION, ONE_SIDED, OTHER_MONTH
 from foxhunt_assets.market.formats import is_csv, is_synthetic
 from foxhunt_assets.market.frames import zstd_frames
 from foxhunt_assets.market.passes import ACTIONS
 from foxhunt_assets.market.snapshots import DATASET
 from foxhunt_assets.market.survey import UNMAPPED, Chunk, RecordChunks, Survey, Tally
+from foxhunt_assets.settings import DataSettings
 from foxhunt_assets.storage import file_sha256
 
 GAP_S = 60
+ROOT = DataSettings.root  # of a home whose settings say nothing of it
+_SHORT_S = 150  # of trading; one fold of the shortest profile needs as many seconds of rows
 _FINEST = 50_000_000  # 0.05, the tick of calendar spreads of the products known; outrights trade in multiples of it
 _MONTH = re.compile(rf"[A-Z0-9]{{1,3}}[{roll.MONTH_CODES}]\d{{1,2}}")
 _SERIES = re.compile(r"[A-Z0-9]+\.[cvn]\.\d+")
@@ -84,6 +90,8 @@ def _records(path: Path, gap_s: float) -> Facts:
     download, refused = _download(path)
     said += batch.warnings(download, path, header.start, header.end or header.start + 1)
     facts["warnings"] = said + _remarks(header, survey, errors)
+    if header.dataset == DATASET:
+        facts["warnings"] += _lead_remarks(header, survey)
     if chunks.not_rebuilt:
         left = _n(chunks.not_rebuilt, "order record")
         facts["warnings"].append(f"{left} in no book: beyond {MAX_SLOTS} instruments, or off the step of the prices")
@@ -143,7 +151,14 @@ def _survey_facts(survey: Survey, header: Header) -> Facts:
         "instruments": _instruments(survey, header),
         "session_kind": "trade date" if sessions.globex else "UTC day",
         "sessions": [
-            {"date": name, "records": n, "first": first, "last": last, "crossed_or_locked": bad}
+            {
+                "date": name,
+                "records": n,
+                "first": first,
+                "last": last,
+                "crossed_or_locked": bad,
+                "lead": _lead_symbol(header, name) if sessions.globex else None,
+            }
             for name, (n, first, last, bad) in sorted(sessions.found.items())
         ],
         "records_outside_sessions": sessions.outside,
@@ -189,6 +204,35 @@ def _sum(tallies: list[Tally]) -> Tally:
             spreads={k: total.spreads.get(k, 0) + t.spreads.get(k, 0) for k in total.spreads | t.spreads},
         )
     return total
+
+
+def _root(header: Header) -> ContractFacts | None:
+    """The first product we know of which the header maps an outright."""
+    return next((f for f in CONTRACTS.values() if roll.outrights(header, f)), None)
+
+
+def _lead_symbol(header: Header, day: str) -> str | None:
+    """The lead month of a trade date in the product of the file, by the exchange's convention."""
+    facts = _root(header)
+    return roll.symbol_of(roll.lead_contract(date.fromisoformat(day), facts), facts) if facts else None
+
+
+def _lead_remarks(header: Header, survey: Survey) -> list[str]:
+    """What a reader with the default settings would not expect: another product, another month than the lead."""
+    facts = _root(header)
+    if facts is None:
+        return []
+    said = [] if facts.root == ROOT else [f"of {facts.root}: set data.root to {facts.root} in foxhunt.toml"]
+    others = [f.root for f in CONTRACTS.values() if f is not facts and roll.outrights(header, f)]
+    if others:
+        said.append(f"of {', '.join([facts.root, *others])}: only outrights of data.root are decoded")
+    seen = {survey.sessions.name(w): None for t in survey.tallies.values() for w in t.events_in}
+    codes = {s.code for s in roll.outrights(header, facts)}
+    away = [day for day in sorted(seen) if roll.lead_contract(date.fromisoformat(day), facts).code not in codes]
+    if away and roll.ANY not in codes:
+        more = f" and {_n(len(away) - 1, 'later session')}" if len(away) > 1 else ""
+        said.append(f"the lead month of {away[0]}{more}, {_lead_symbol(header, away[0])}, is not in the file")
+    return said
 
 
 def _tick(symbol: str, header: Header, tally: Tally) -> tuple[int, str]:
@@ -251,9 +295,13 @@ def _reasons(path: Path, header: Header, survey: Survey) -> list[str]:
     if header.dataset != DATASET:
         return [f"dataset {header.dataset}; only {DATASET} (CME Globex) is known here"]
     reasons = []
-    kept, refused = _kept(path, header, survey)
-    if refused:
-        reasons.append(refused)
+    facts = _root(header) or CONTRACTS[ROOT]
+    kept = {m: t for m, t in survey.tallies.items() if m != UNMAPPED and _product_of(m.symbol, header) is facts}
+    selected: tuple[roll.Selection, ...] = ()
+    try:
+        selected = roll.select(path, header, facts, roll.FRONT_MONTH)
+    except BadInput as error:
+        reasons.append(_without_path(error, path))
     foreign = {kind: n for kind, n in survey.kinds.items() if kind != header.schema}
     if foreign:
         reasons.append(
@@ -264,43 +312,37 @@ def _reasons(path: Path, header: Header, survey: Survey) -> list[str]:
         reasons.append(f"unknown actions {_counts(strange)}; download the file again")
     if survey.bad_times:
         reasons.append(f"{_n(survey.bad_times, 'record')} not between 2000 and 2100; download the file again")
-    for symbol, step, facts in kept:
-        if step % facts.tick:
-            reasons.append(f"prices of {symbol} are no multiples of the tick {facts.tick_points}; another product?")
-    return reasons or _emptiness(header, survey, bool(kept))
+    for mapping, tally in kept.items():
+        if tally.step % facts.tick:
+            said = f"prices of {mapping.symbol} are no multiples of the tick {facts.tick_points}"
+            reasons.append(f"{said}; another product?")
+        if tally.wide:
+            reasons.append(f"{_n(tally.wide, 'record')} with a size or count over 2^31 - 1; download the file again")
+    return reasons or _emptiness(survey, kept, selected[0])
 
 
-def _kept(path: Path, header: Header, survey: Survey) -> tuple[list[tuple[str, int, ContractFacts]], str]:
-    """(symbol, step seen, facts) of every outright with records that we know, and why there is none."""
-    kept = []
-    for mapping, tally in survey.tallies.items():
-        facts = _product_of(mapping.symbol, header) if mapping != UNMAPPED else None
-        if facts:
-            kept.append((mapping.symbol, tally.step, facts))
-    root = next((f for f in CONTRACTS.values() if roll.outrights(header, f)), CONTRACTS["ES"])
-    try:
-        roll.select(path, header, root, roll.FRONT_MONTH)
-    except BadInput as error:
-        return kept, _without_path(error, path)
-    return kept, ""
-
-
-def _emptiness(header: Header, survey: Survey, kept: bool) -> list[str]:
-    """Why a sound file yields no row to train on."""
+def _emptiness(survey: Survey, kept: dict[Mapping, Tally], selected: roll.Selection) -> list[str]:
+    """Why a sound file yields no row to train on. kept: the outrights of its product; selected: their series."""
     if not survey.records:
         return ["no record at all; the market was shut or the request was empty"]
     if not kept:
         return ["no symbol is mapped to the instrument ids of its records on their dates, or only calendar spreads are"]
     if survey.snapshots + int(survey.actions[ord("R")]) == survey.records:
         return ["holds only the opening book snapshot, no event"]
-    events = sum(t.events for t in survey.tallies.values())
+    events = sum(t.events for t in kept.values())
     if not events:
         return ["no record ends an event (F_LAST)"]
-    if events == sum(t.one_sided for t in survey.tallies.values()):
-        return ["no book ever has both sides; if it is MBO, download it from the start of a day"]
-    if not survey.sessions.found:
-        return ["no record lies in a trading session"]
-    return []
+    if events == sum(t.one_sided for t in kept.values()):
+        return [ONE_SIDED]
+    codes = {(slot.symbol, slot.instrument_id): slot.code for slot in selected.slots}
+    led = [
+        selected.lead_on(date.fromisoformat(survey.sessions.name(w))) in (roll.ANY, codes[m.symbol, m.instrument_id])
+        for m, t in kept.items()
+        for w in t.events_in
+    ]
+    if not led:
+        return [NO_SESSION]
+    return [] if any(led) else [OTHER_MONTH]
 
 
 def _counts(counts: dict[str, int]) -> str:
@@ -308,7 +350,7 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def _concluded(facts: Facts, reasons: list[str]) -> Facts:
-    verdict = f"usable for training: {_amount(facts)}" if not reasons else f"not usable for training: {reasons[0]}"
+    verdict = f"not usable for training: {reasons[0]}" if reasons else f"usable for training: {_amount(facts)}"
     return facts | {"usable": not reasons, "problems": reasons, "verdict": verdict}
 
 
@@ -322,7 +364,8 @@ def _amount(facts: Facts) -> str:
         if seconds < 7200
         else f"{seconds / 3600:.1f} h"
     )
-    return f"{size} of trading in {len(sessions)} session" + ("s" if len(sessions) > 1 else "")
+    short = "; too short to train on alone" if seconds < _SHORT_S else ""
+    return f"{size} of trading in {_n(len(sessions), 'session')}{short}"
 
 
 def _without_path(error: BadInput, path: Path) -> str:

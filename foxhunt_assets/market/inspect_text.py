@@ -13,6 +13,7 @@ _LABEL = 13
 _INSTRUMENTS, _SESSIONS, _SPREADS, _GAPS, _NOTES = 8, 6, 5, 2, 5  # lines or entries shown; --json has all
 _MILLIS_BELOW = 60 * 10**9  # ns: a shorter span is shown to the millisecond
 _DAY = "%Y-%m-%d"
+GLOBEX_DAY = "trade date"  # session_kind of CME Globex, whose times are Chicago's
 
 Facts = dict[str, Any]
 
@@ -28,13 +29,14 @@ def _file(facts: Facts) -> list[str]:
     if facts["records"]:
         lines += _line("request", _request(facts)) if "DBN" in facts["encoding"] else []
         lines += _line("received", _range(facts["first"], facts["last"], UTC, "UTC"))
-        lines += _line("", _range(facts["first"], facts["last"], CHICAGO, "Chicago"))
+        if facts["session_kind"] == GLOBEX_DAY:
+            lines += _line("", _range(facts["first"], facts["last"], CHICAGO, "Chicago"))
         lines += _line("records", _records(facts))
         lines += _line("flags", _counts(facts["flags"]))
     elif "DBN" in facts["encoding"]:
         lines += _line("request", _request(facts)) + _line("records", "none")
     lines += ["", *_instruments(facts["instruments"])] if facts["instruments"] else []
-    lines += ["", *_sessions(facts)] if facts.get("sessions") else []
+    lines += ["", *_sessions(facts)] if facts["records"] and facts["session_kind"] else []
     books = [*_line("spread", _spread(facts)), *_line("book", _book(facts))] if facts.get("event_ends") else []
     silences = _line("silences", _gaps(facts)) if facts.get("sessions") and facts["actions"] else []
     lines += ["", *books, *silences] if books + silences else []
@@ -81,7 +83,7 @@ def _request(facts: Facts) -> str:
     if not facts["request_start"]:
         return named + kind
     end = "open end" if facts["request_end"] is None else _instant(facts["request_end"], UTC, seconds=False)
-    return f"{named}{kind}, {_instant(facts['request_start'], UTC, seconds=False)} to {end}"
+    return f"{named}{kind}, {_instant(facts['request_start'], UTC, seconds=False)} to {end} UTC"
 
 
 def _instant(ns: int, zone: Any, seconds: bool = True, millis: bool = False) -> str:
@@ -131,9 +133,10 @@ def _instruments(found: list[Facts]) -> list[str]:
 
 
 def _mapped(intervals: list[list[int]]) -> str:
-    first, last = intervals[0][0], intervals[-1][1]
+    """First and last day, both of them included: the end of an interval is exclusive."""
+    first, last = _day(intervals[0][0]), _day(intervals[-1][1] - 1)
     broken = any(a[1] != b[0] for a, b in pairwise(intervals))
-    return f"{_day(first)} to {_day(last)}" + (" with breaks" if broken else "")
+    return (first if first == last else f"{first} to {last}") + (" with breaks" if broken else "")
 
 
 def _day(ns: int) -> str:
@@ -152,19 +155,27 @@ def _table(rows: list[tuple[str, ...]], left: int) -> list[str]:
 
 
 def _sessions(facts: Facts) -> list[str]:
-    zone: Any = CHICAGO if facts["session_kind"] == "trade date" else UTC
+    zone: Any = CHICAGO if facts["session_kind"] == GLOBEX_DAY else UTC
     place = "Chicago" if zone is CHICAGO else "UTC"
     sessions = facts["sessions"]
     rows = [
-        (s["date"], _instant(s["first"], zone), _instant(s["last"], zone)[11:], f"{s['records']:,}")
+        (s["date"], _instant(s["first"], zone), _instant(s["last"], zone)[11:], f"{s['records']:,}", s["lead"] or "")
         for s in sessions[:_SESSIONS]
     ]
-    lines = _table([(facts["session_kind"], f"first ({place})", "last", "records"), *rows], left=3)
+    lead = "lead month" if any(s["lead"] for s in sessions) else ""
+    head = (facts["session_kind"], f"first ({place})", "last", "records", lead)
+    lines = _table([head, *rows], left=3) if rows else []
     if len(sessions) > _SESSIONS:
         lines.append(f"{'':<{_LABEL}}... and {len(sessions) - _SESSIONS} more, to {sessions[-1]['date']}")
+    if facts["records_snapshot"]:
+        lines += _line("before", f"{_count(facts['records_snapshot'], 'record')} of the opening book snapshot")
     if facts["records_outside_sessions"]:
-        lines += _line("outside", f"{facts['records_outside_sessions']:,} records in no session")
+        lines += _line("outside", f"{_count(facts['records_outside_sessions'], 'record')} in no session")
     return lines
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}" + ("" if n == 1 else "s")
 
 
 def _spread(facts: Facts) -> str:
@@ -201,10 +212,10 @@ def _book(facts: Facts) -> str:
 
 def _gaps(facts: Facts) -> str:
     longest = facts["longest_silence_ns"] / 1e9
-    unit = "session" if facts["session_kind"] == "trade date" else "day"
+    unit = "session" if facts["session_kind"] == GLOBEX_DAY else "day"
     if not facts["gap_count"]:
         return f"none over {facts['gap_s']:g} s in a {unit}, the longest {longest:.1f} s"
-    zone: Any = CHICAGO if facts["session_kind"] == "trade date" else UTC
+    zone: Any = CHICAGO if facts["session_kind"] == GLOBEX_DAY else UTC
     longest_first = sorted(facts["gaps"], key=lambda g: g["from"] - g["to"])[:_GAPS]
     listed = ", ".join(f"{_instant(g['from'], zone)} ({(g['to'] - g['from']) / 1e9:,.0f} s)" for g in longest_first)
     which = ", the longest" if facts["gap_count"] > _GAPS else ""

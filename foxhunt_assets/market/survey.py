@@ -25,8 +25,9 @@ from foxhunt_assets.market.grid import ASK, BID, BUY, PX, SELL
 EARLIEST, LATEST = (int(datetime(y, 1, 1, tzinfo=UTC).timestamp()) * 10**9 for y in (2000, 2100))
 UNMAPPED = Mapping("unmapped", 0, 0, 0)
 _ADD, _CANCEL, _MODIFY, _CLEAR, _TRADE = (ord(a) for a in "ACMRT")
-_RESTING = (_ADD, _CANCEL, _MODIFY)
+_RESTING = (_ADD, _MODIFY)
 _LONGEST = 5  # gaps that are listed
+_INT32_MAX = 2**31 - 1
 
 RTYPES = {
     0: "trades", 1: "mbp-1", 10: "mbp-10", 18: "status", 19: "definition", 20: "imbalance", 21: "error",
@@ -46,7 +47,8 @@ class Chunk:
     """Records of one kind. ids: uint32 [n]. ts: int64 [n], the time its schema is ordered by (ts_recv where it has
     one). ts_event: uint64 [n]. action, side, flags: uint8 [n], size: int64 [n]; None where the schema has none.
     bid, ask: int64 [n] best prices after the record, 1e-9 points, UNDEF_PRICE where a side is empty; None likewise.
-    ends: bool [n], where a book stands that the venue published. prices: int64 [n, k], to derive the tick from."""
+    ends: bool [n], where a book stands that the venue published. prices: int64 [n, k], to derive the tick from.
+    wide: bool [n], where a size or count that counts is over 2^31 - 1."""
 
     kind: str
     ids: np.ndarray
@@ -60,6 +62,7 @@ class Chunk:
     ask: np.ndarray | None = None
     ends: np.ndarray | None = None
     prices: np.ndarray | None = None
+    wide: np.ndarray | None = None
 
 
 class RecordChunks:
@@ -102,17 +105,22 @@ class RecordChunks:
         common |= {"ts": words[:, 4], "side": side, "flags": flags, "size": halves[:, 6].astype(np.int64)}
         if rtype not in _SAMPLES:
             common["action"] = action
-        prices = words[:, 2:3]
-        if rtype in _QUOTES:  # only the levels tell the tick: hidden orders trade between its multiples
-            common |= {"bid": words[:, 6], "ask": words[:, 7]}
-            common["ends"] = np.ones(len(words), bool) if rtype in _SAMPLES else event_ends(action, flags)
-            levels = words.shape[1] // 4 - 1 if rtype == 10 else 1
-            prices = np.concatenate([words[:, 6 + 4 * k : 8 + 4 * k] for k in range(min(levels, LEVELS))], 1)
-        return Chunk(**common, prices=prices)
+        common["wide"] = (action == _TRADE) & (common["size"] > _INT32_MAX)
+        if rtype not in _QUOTES:
+            return Chunk(**common, prices=words[:, 2:3])
+        common |= {"bid": words[:, 6], "ask": words[:, 7]}
+        ends = np.ones(len(words), bool) if rtype in _SAMPLES else event_ends(action, flags)
+        levels = range(LEVELS if rtype == 10 else 1)
+        # only the levels tell the tick, and only where they are a book: hidden orders trade between its multiples
+        prices = np.concatenate([words[:, 6 + 4 * k : 8 + 4 * k] for k in levels], 1)
+        sizes = np.concatenate([halves[:, 16 + 8 * k : 20 + 8 * k] for k in levels], 1)
+        common["wide"] |= ends & (sizes > _INT32_MAX).any(axis=1)
+        return Chunk(**common, ends=ends, prices=np.where(ends[:, None], prices, UNDEF_PRICE))
 
     def _mbo(self, octets: np.ndarray, words: np.ndarray, halves: np.ndarray, common: dict[str, Any]) -> Chunk:
         flags, action, side, price = octets[:, 36], octets[:, 38], octets[:, 39], words[:, 3]
-        quoted = np.where(np.isin(action, _RESTING), price, UNDEF_PRICE)
+        resting = np.isin(action, _RESTING) & np.isin(side, (BUY, SELL)) & (halves[:, 8] > 0)
+        quoted = np.where(resting, price, UNDEF_PRICE)
         if self.unit == 0:
             self.unit = common_step(quoted, 0)
         slots = np.full(len(octets), -1, np.int64)
@@ -120,6 +128,8 @@ class RecordChunks:
             slot = self._slots.setdefault(instrument, len(self._slots))
             slots[halves[:, 1] == instrument] = slot if slot < book.MAX_SLOTS else -1
         best = np.full((len(octets), 2), UNDEF_PRICE, np.int64)
+        ends, size = event_ends(action, flags), halves[:, 8].astype(np.int64)
+        wide = (action == _TRADE) & (size > _INT32_MAX)
         new = np.zeros((3, 2, LEVELS), np.int32)
         at = 0
         while at < len(octets):
@@ -131,18 +141,20 @@ class RecordChunks:
                 side,
                 words[:, 2],
                 price,
-                halves[:, 8],
+                size,
                 max(self.unit, 1),
                 new,
                 best,
+                ends,
+                wide,
                 at,
             )
             self.not_rebuilt += skipped
             if full and not book.grow(self._orders):
                 raise BadInput(f"more than {book.MAX_TABLE // 2} live orders or {book.MAX_DEPTH} prices of one side")
         return Chunk(
-            **common, ts=words[:, 5], action=action, side=side, flags=flags, size=halves[:, 8].astype(np.int64),
-            bid=best[:, 0], ask=best[:, 1], ends=event_ends(action, flags), prices=quoted[:, None],
+            **common, ts=words[:, 5], action=action, side=side, flags=flags, size=size,
+            bid=best[:, 0], ask=best[:, 1], ends=ends, prices=quoted[:, None], wide=wide,
         )  # fmt: skip
 
 
@@ -158,9 +170,10 @@ def event_ends(action: np.ndarray, flags: np.ndarray) -> np.ndarray:
 
 
 @cached(book)
-def _best_prices(orders, slots, flags, action, side, order_id, price, size, unit, new, best, start):
-    """Apply MBO records start.. and note the best prices after each that ends an event; returns (next record, how
-    many could not be applied, whether the books must grow first)."""
+def _best_prices(orders, slots, flags, action, side, order_id, price, size, unit, new, best, ends, wide, start):
+    """Apply MBO records start.. and note the best prices after each that ends an event, and the levels that are too
+    wide there; an event of a book that a gap has made void ends nothing. Returns (next record, how many could not be
+    applied, whether the books must grow first)."""
     m = orders[0]
     skipped = 0
     for i in range(start, len(flags)):
@@ -174,7 +187,7 @@ def _best_prices(orders, slots, flags, action, side, order_id, price, size, unit
             book.clear(m, slot)
         m.in_snapshot[slot] = 1 if flags[i] & F_SNAPSHOT else 0
         if action[i] == _CANCEL:
-            book.cancel(m, slot, order_id[i], np.int64(size[i]))
+            book.cancel(m, slot, order_id[i], size[i])
         elif action[i] == _ADD or action[i] == _MODIFY:
             ticks = price[i] // unit
             if price[i] == UNDEF_PRICE or size[i] == 0 or (side[i] != BUY and side[i] != SELL):
@@ -182,11 +195,16 @@ def _best_prices(orders, slots, flags, action, side, order_id, price, size, unit
             elif ticks * unit != price[i] or abs(ticks) >= -ABSENT_PX:
                 skipped += 1
             elif action[i] == _ADD:
-                book.add(m, slot, BID if side[i] == BUY else ASK, order_id[i], ticks, np.int64(size[i]))
+                book.add(m, slot, BID if side[i] == BUY else ASK, order_id[i], ticks, size[i])
             else:
-                book.modify(m, slot, BID if side[i] == BUY else ASK, order_id[i], ticks, np.int64(size[i]))
-        if flags[i] & F_LAST:
-            book.top(m, slot, new)
+                book.modify(m, slot, BID if side[i] == BUY else ASK, order_id[i], ticks, size[i])
+        if flags[i] & F_MAYBE_BAD_BOOK and action[i] != _CLEAR and not flags[i] & F_SNAPSHOT:
+            m.void[slot] = 1
+        if ends[i] and m.void[slot] == 1:
+            ends[i] = False
+        elif ends[i]:
+            if not book.top(m, slot, new):
+                wide[i] = True
             for which in range(2):
                 if new[PX, which, 0] != ABSENT_PX:
                     best[i, which] = np.int64(new[PX, which, 0]) * unit
@@ -203,7 +221,8 @@ def common_step(prices: np.ndarray, step: int) -> int:
 
 @dataclass
 class Tally:
-    """What was seen of one instrument. spreads: ask - bid, 1e-9 points -> event ends."""
+    """What was seen of one instrument. spreads: ask - bid, 1e-9 points -> event ends. wide: records with a size or
+    count over 2^31 - 1. events_in: trading window (its opening second) or UTC day -> event ends."""
 
     records: int = 0
     trades: int = 0
@@ -213,12 +232,14 @@ class Tally:
     locked: int = 0
     one_sided: int = 0
     step: int = 0
+    wide: int = 0
     first: int = LATEST
     last: int = -1
     spreads: dict[int, int] = field(default_factory=dict)
+    events_in: dict[int, int] = field(default_factory=dict)
 
-    def add(self, chunk: Chunk, rows: np.ndarray) -> None:
-        """Count the rows (indices) of a chunk."""
+    def add(self, chunk: Chunk, rows: np.ndarray, window: np.ndarray) -> None:
+        """Count the rows (indices) of a chunk. window: int64 [n] of the whole chunk, see `Sessions.place`."""
         self.records += len(rows)
         self.first, self.last = min(self.first, int(chunk.ts[rows].min())), max(self.last, int(chunk.ts[rows].max()))
         if chunk.prices is not None:
@@ -227,9 +248,12 @@ class Tally:
             sizes = chunk.size[rows][chunk.action[rows] == _TRADE]
             self.trades += int((sizes > 0).sum())
             self.lots += int(sizes.sum())
+        if chunk.wide is not None:
+            self.wide += int(chunk.wide[rows].sum())
         if chunk.bid is not None and chunk.ask is not None and chunk.ends is not None:
             at = rows[chunk.ends[rows]]
             self._add_books(chunk.bid[at], chunk.ask[at])
+            _add_counts(self.events_in, window[at][window[at] >= 0])
 
     def _add_books(self, bid: np.ndarray, ask: np.ndarray) -> None:
         both = (bid != UNDEF_PRICE) & (ask != UNDEF_PRICE)
@@ -238,8 +262,12 @@ class Tally:
         self.one_sided += int((~both).sum())
         self.crossed += int((spread < 0).sum())
         self.locked += int((spread == 0).sum())
-        for width, n in zip(*(v.tolist() for v in np.unique(spread[spread > 0], return_counts=True)), strict=True):
-            self.spreads[width] = self.spreads.get(width, 0) + n
+        _add_counts(self.spreads, spread[spread > 0])
+
+
+def _add_counts(counts: dict[int, int], values: np.ndarray) -> None:
+    for value, n in zip(*(v.tolist() for v in np.unique(values, return_counts=True)), strict=True):
+        counts[value] = counts.get(value, 0) + n
 
 
 class Sessions:
@@ -252,23 +280,44 @@ class Sessions:
         self.gaps: list[tuple[int, int]] = []
         self._windows: dict[int, calendar.Window] = {}  # by opening
         self._days: set[int] = set()  # whose windows are there
-        self._opens = self._closes = np.zeros(0, np.int64)
+        self._opens = self._closes = self._shuts = np.zeros(0, np.int64)
+        self._reopened: set[int] = set()  # windows (opening second) with a trade past the holiday calendar's close
         self._last: tuple[int, int] | None = None  # window and time of the record before
 
-    def add(self, ts: np.ndarray, ts_event: np.ndarray, crossed: np.ndarray) -> None:
-        """ts: int64 [n] non-decreasing but for a few; ts_event: uint64 [n]; crossed: bool [n].
+    def place(self, ts: np.ndarray, ts_event: np.ndarray, traded: np.ndarray) -> np.ndarray:
+        """int64 [n]: the opening second of the trading window of each record (of another venue the UTC day), -1: none.
 
-        As for the decoder, a record stamped before the open and received after it is outside.
+        ts: int64 [n] non-decreasing but for a few; ts_event: uint64 [n]; traded: bool [n], records that are trades. As
+        for the decoder, a record stamped before the open and received after it is in none, and past the holiday
+        calendar's close only a trade that the exchange stamped there proves the market open.
         """
-        window = self._window_of(ts)
-        if self.globex:
-            window = np.where(ts_event < (np.maximum(window, 0) * 10**9).astype(np.uint64), -1, window)
+        if not self.globex:
+            return ts // DAY_NS
+        for day in np.unique(ts // DAY_NS).tolist():
+            if day not in self._days:
+                self._add_windows(day)
+        at = np.searchsorted(self._opens, ts, side="right") - 1
+        inside = (at >= 0) & (ts < self._closes[at]) & (ts_event >= self._opens[np.maximum(at, 0)].astype(np.uint64))
+        shut = inside & (ts >= self._shuts[at])
+        for w in np.unique(at[shut]).tolist():
+            opened = int(self._opens[w])
+            if opened in self._reopened:
+                continue
+            late = np.flatnonzero(shut & (at == w))
+            proof = late[traded[late] & (ts_event[late] >= np.uint64(self._shuts[w]))]
+            inside[late[late < proof[0]] if len(proof) else late] = False
+            if len(proof):
+                self._reopened.add(opened)
+        return np.where(inside, self._opens[at] // 10**9, -1)
+
+    def add(self, ts: np.ndarray, window: np.ndarray, crossed: np.ndarray) -> None:
+        """window: as `place` gives it; crossed: bool [n]."""
         inside = window >= 0
         self.outside += int((~inside).sum())
         self.crossed_outside += int(crossed[~inside].sum())
         for w in np.unique(window[inside]).tolist():
             rows = window == w
-            name = self._name(w)
+            name = self.name(w)
             n, first, last, bad = self.found.get(name, [0, LATEST, -1, 0])
             self.found[name] = [
                 n + int(rows.sum()), min(first, int(ts[rows].min())), max(last, int(ts[rows].max())),
@@ -291,15 +340,6 @@ class Sessions:
         self.gaps = sorted(gaps, key=lambda g: g[0] - g[1])[:_LONGEST]
         self._last = int(window[-1]), int(ts[-1])
 
-    def _window_of(self, ts: np.ndarray) -> np.ndarray:
-        if not self.globex:
-            return ts // DAY_NS
-        for day in np.unique(ts // DAY_NS).tolist():
-            if day not in self._days:
-                self._add_windows(day)
-        at = np.searchsorted(self._opens, ts, side="right") - 1
-        return np.where((at >= 0) & (ts < self._closes[at]), self._opens[at] // 10**9, -1)
-
     def _add_windows(self, day: int) -> None:
         """The trading windows that a UTC day can lie in. Day by day, because one wild time may be decades away."""
         self._days.add(day)
@@ -309,8 +349,10 @@ class Sessions:
         ordered = sorted(self._windows)
         self._opens = np.array(ordered or [LATEST], np.int64)
         self._closes = np.array([self._windows[o].close_ns for o in ordered] or [LATEST], np.int64)
+        self._shuts = np.array([self._windows[o].shut_ns for o in ordered] or [LATEST], np.int64)
 
-    def _name(self, window: int) -> str:
+    def name(self, window: int) -> str:
+        """The trade date of a window, or the date of a UTC day."""
         if not self.globex:
             return (date(1970, 1, 1) + timedelta(window)).isoformat()
         return self._windows[window * 10**9].trade_date.isoformat()
@@ -325,7 +367,6 @@ class Survey:
         self.actions = np.zeros(256, np.int64)
         self.flags = np.zeros(8, np.int64)
         self.records = self.snapshots = self.inversions = self.bad_times = self.undefined_ts_event = 0
-        self.suspect = 0
         self.sessions = Sessions(globex, gap_ns)
         self._last = 0
         self._mappings: dict[int, list[Mapping]] = {}
@@ -350,11 +391,14 @@ class Survey:
         if timed.any():
             self.inversions += int((np.diff(chunk.ts[timed], prepend=self._last) < 0).sum())
             self._last = int(chunk.ts[timed][-1])
+        live &= timed
+        window = np.full(len(chunk.ts), -1)
+        if live.any():
+            traded = np.zeros(len(chunk.ts), bool) if chunk.action is None else chunk.action == _TRADE
+            window[live] = self.sessions.place(chunk.ts[live], chunk.ts_event[live], traded[live])
+            self.sessions.add(chunk.ts[live], window[live], _crossed(chunk)[live])
         for mapping, rows in self._by_instrument(chunk, timed):
-            self.tallies.setdefault(mapping, Tally()).add(chunk, rows)
-        if (live & timed).any():
-            live &= timed
-            self.sessions.add(chunk.ts[live], chunk.ts_event[live], _crossed(chunk)[live])
+            self.tallies.setdefault(mapping, Tally()).add(chunk, rows, window)
 
     def _by_instrument(self, chunk: Chunk, timed: np.ndarray) -> Iterator[tuple[Mapping, np.ndarray]]:
         left = timed.copy()

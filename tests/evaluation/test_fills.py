@@ -54,7 +54,8 @@ def test_a_crossed_book_fills_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_without_a_trade_or_without_orders_is_refused(tmp_path: Path) -> None:
-    quotes = made.write_mbo(tmp_path / "a.dbn", [made.mbo(T0, "A", "B", 1, 100, 5)])
+    orders = [made.mbo(T0, "A", "B", 1, 100, 5), made.mbo(T0, "A", "A", 2, 101, 5)]
+    quotes = made.write_mbo(tmp_path / "a.dbn", orders)
     with pytest.raises(BadInput, match="no trade"):
         replay(quotes, tmp_path)
     with pytest.raises(BadInput, match="needs an MBO file"):

@@ -6,8 +6,9 @@ Each mutant is decoded under a time limit (a decode that hangs is stopped and co
 a one-line BadInput that names the file, or in a report that accounts for every record the file holds. What the file
 holds is counted outside the decoder: its bytes are unpacked by zstandard (frame by frame, each to its end) or zipfile,
 and the length byte of each record is followed, or the lines of a CSV counted. A cut, damaged or foreign tail therefore
-never passes as a shorter file. Half of the packed files are broken inside and packed again, so that the damage gets
-past the checksums to the books. What nobody can see is a plain file cut or changed between two whole records.
+never passes as a shorter file. `inspect` is asked too: it must call usable what is decoded, and nothing else. Half of
+the packed files are broken inside and packed again, so that the damage gets past the checksums to the books. What
+nobody can see is a plain file cut or changed between two whole records.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import zstandard
 
 from foxhunt_assets.contracts.instruments import CONTRACTS
 from foxhunt_assets.errors import BadInput
-from foxhunt_assets.market import snapshots
+from foxhunt_assets.market import inspect, snapshots
 from tests.market import made_dbn as made
 
 T0 = made.ns("2024-03-01T15:00:00")
@@ -136,7 +137,25 @@ def records_in(data: bytes) -> int | None:
 
 
 def judge(path: Path, out: Path) -> tuple[str, str]:
-    """(decoded | refused | FAILED, why) of one file."""
+    """(decoded | refused | FAILED, why) of one file. `inspect` must say of it what the decoder does."""
+    verdict, why = _decoded(path, out)
+    if verdict == "FAILED":
+        return verdict, why
+    try:
+        with time_limit():
+            facts = inspect.inspect(path)
+    except BadInput as error:
+        facts = {"usable": False, "verdict": str(error)}
+    except TooSlow:
+        return "FAILED", f"inspect: more than {SECONDS} s"
+    except Exception:
+        return "FAILED", f"inspect: {traceback.format_exc(limit=-3)}"
+    if facts["usable"] != (verdict == "decoded"):
+        return "FAILED", f"{verdict} ({why}), but inspect says: {facts['verdict']}"
+    return verdict, why
+
+
+def _decoded(path: Path, out: Path) -> tuple[str, str]:
     try:
         with time_limit():
             report = snapshots.decode(path, out, CONTRACTS["ES"], 0)

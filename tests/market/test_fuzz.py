@@ -24,6 +24,15 @@ def test_whole_originals_decode(tmp_path: Path) -> None:
     assert len(files) == 12
 
 
+def test_the_judge_fails_an_inspection_that_says_another_thing(tmp_path: Path, monkeypatch: Any) -> None:
+    path = fuzz.originals(tmp_path)[0]
+    monkeypatch.setattr(fuzz.inspect, "inspect", lambda _: {"usable": False, "verdict": "no"})
+    assert fuzz.judge(path, tmp_path) == ("FAILED", "decoded (60 records), but inspect says: no")
+    monkeypatch.setattr(fuzz.inspect, "inspect", lambda _: {}["usable"])
+    verdict, why = fuzz.judge(path, tmp_path)
+    assert verdict == "FAILED" and "KeyError" in why
+
+
 @pytest.mark.parametrize(
     ("decode", "words"),
     [

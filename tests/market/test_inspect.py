@@ -178,6 +178,22 @@ def damaged(folder: Path, how: str) -> Path:
         return made.write_mbp(folder / "a.dbn", [mbp(T0, flags=0)])
     if how == "weekend":
         return made.write_mbp(folder / "a.dbn", [mbp(made.ns("2024-03-02T15:00:00"))])
+    if how == "holiday":  # 4 July 2024 after noon Chicago, without a trade
+        return made.write_mbp(folder / "a.dbn", [mbp(made.ns("2024-07-04T17:30:00"))])
+    if how == "one side":
+        return made.write_mbp(folder / "a.dbn", [mbp(T0, bid=None), mbp(T0 + 1, ask=None)])
+    if how == "other months":  # ESH4 leads
+        months = {"ESM4": [(*YEAR, ESM4)], "ESU4": [(*YEAR, ESH4)]}
+        return made.write_mbp(folder / "a.dbn", [mbp(T0), mbp(T0, iid=ESM4)], mappings=months)
+    if how in ("wide level", "unfinished off the tick", "suspect off the tick"):
+        odd = mbp(T0 + 1, flags={"wide level": 128, "unfinished off the tick": 0}.get(how, 132))
+        odd["levels"]["ask_sz" if how == "wide level" else "ask_px"][0, 3] = 2**32 - 1 if how == "wide level" else 7
+        return made.write_mbp(folder / "a.dbn", [mbp(T0), odd, mbp(T0 + 2)])
+    if how in ("wide order", "orders off the tick", "cancel off the tick"):
+        orders = [mbo(T0, "A", "B", 1, 20_000, 2**31 - 1), mbo(T0 + 1, "A", "A", 2, 20_003, 5)]
+        orders.append(mbo(T0 + 2, "C" if how.startswith("cancel") else "A", "B", 3, 20_000, 1))
+        orders[2]["price"] += 0 if how == "wide order" else 1
+        return made.write_mbo(folder / "a.dbn", orders)
     if how == "empty":
         return made.write(folder / "a.dbn", [made.metadata(databento_dbn.Schema.MBP_10)])
     if how == "product":
@@ -202,38 +218,74 @@ def damaged(folder: Path, how: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("how", "words", "decoder_too"),
+    ("how", "words", "decoder"),
     [
-        ("cut", r"ends inside record 1 \(367 of 368 bytes\)", True),
-        ("no length", "record 1 says that its length is 0 bytes", True),
-        ("foreign", "holds 2 system records besides mbp-10", True),
-        ("unmapped", "no symbol is mapped", True),
-        ("spreads", "holds only calendar spreads", True),
-        ("snapshot", "only the opening book snapshot", True),
-        ("unfinished", "no record ends an event", True),
-        ("empty", "no record at all", True),
-        ("product", "holds no ES outright", True),
-        ("venue", "dataset XNAS.ITCH", True),
-        ("tick", "prices of ESH4 are no multiples of the tick 0.25", True),
-        ("action", "unknown actions 1 Z", True),
-        ("time", "1 record not between 2000 and 2100", True),
-        ("manifest", "manifest.json says 7", True),
-        ("weekend", "no record lies in a trading session", False),
-        ("sound", "usable for training", False),
+        ("cut", r"ends inside record 1 \(367 of 368 bytes\)", ""),
+        ("no length", "record 1 says that its length is 0 bytes", "has length 0"),
+        ("foreign", "holds 2 system records besides mbp-10", "cut or two files were joined"),
+        ("unmapped", "no symbol is mapped", ""),
+        ("spreads", "holds only calendar spreads", ""),
+        ("snapshot", "only the opening book snapshot", ""),
+        ("unfinished", "no record ends an event", "no record of a kept instrument ends an event"),
+        ("empty", "no record at all", ""),
+        ("product", "holds no ES outright", ""),
+        ("venue", "dataset XNAS.ITCH", ""),
+        ("tick", "prices of ESH4 are no multiples of the tick 0.25", "no multiple of the tick 0.25"),
+        ("action", "unknown actions 1 Z", "action 'Z'"),
+        ("time", "1 record not between 2000 and 2100", "ts_recv 5, not between 2000 and 2100"),
+        ("manifest", "manifest.json says 7", ""),
+        ("weekend", "no event lies in a trading session", ""),
+        ("holiday", "no event lies in a trading session", ""),
+        ("one side", "no book ever has both sides", ""),
+        ("other months", "no event of the lead month", ""),
+        ("wide level", r"1 record with a size or count over 2\^31 - 1", r"record 1: a size or count over 2\^31 - 1"),
+        ("wide order", r"1 record with a size or count over 2\^31 - 1", r"record 2: a size or count over 2\^31 - 1"),
+        ("orders off the tick", "prices of ESH4 are no multiples", "record 2: a price that is no multiple"),
+        ("cancel off the tick", "^usable for training", "taken"),
+        ("unfinished off the tick", "^usable for training", "taken"),
+        ("suspect off the tick", "^usable for training", "taken"),
+        ("sound", "^usable for training", "taken"),
     ],
 )
 def test_the_verdict_names_the_reason_and_the_decoder_agrees(
-    tmp_path: Path, how: str, words: str, decoder_too: bool
+    tmp_path: Path, how: str, words: str, decoder: str
 ) -> None:
+    """decoder: what its refusal says where the verdict says it in other words; `taken` where it takes the file."""
     path = damaged(tmp_path, how)
     facts = facts_of(path)
-    assert facts["usable"] == (how == "sound")
+    assert facts["usable"] == (decoder == "taken")
     assert re.search(words, facts["verdict"])
-    if decoder_too:
-        with pytest.raises(BadInput):
-            snapshots.decode(path, tmp_path, ES, 250)
+    if facts["usable"]:
+        assert snapshots.decode(path, tmp_path, ES, 250)["segments"] > 0
     else:
-        assert snapshots.decode(path, tmp_path, ES, 250)["rows"] > 0
+        with pytest.raises(BadInput, match=decoder or words):
+            snapshots.decode(path, tmp_path, ES, 250)
+
+
+def test_what_the_default_settings_would_not_expect_is_told(tmp_path: Path) -> None:
+    days = made.date(2024, 1, 1), made.date(2025, 1, 1)
+    nasdaq = facts_of(made.write_mbp(tmp_path / "a.dbn", [mbp(T0)], mappings={"NQH4": [(*days, ESH4)]}))
+    assert nasdaq["usable"] and nasdaq["warnings"] == ["of NQ: set data.root to NQ in foxhunt.toml"]
+    both = {"NQH4": [(*days, ESM4)], "ESH4": [(*days, ESH4)]}
+    facts = facts_of(made.write_mbp(tmp_path / "b.dbn", [mbp(T0), mbp(T0, iid=ESM4)], mappings=both))
+    assert facts["usable"] and facts["warnings"] == ["of ES, NQ: only outrights of data.root are decoded"]
+    late = [mbp(T0), mbp(made.ns("2024-03-11T15:00:00"))]  # ESH4 leads up to Friday 8 March 2024
+    facts = facts_of(made.write_mbp(tmp_path / "c.dbn", late))
+    assert [(s["date"], s["lead"]) for s in facts["sessions"]] == [("2024-03-01", "ESH4"), ("2024-03-11", "ESM4")]
+    assert facts["warnings"] == ["the lead month of 2024-03-11, ESM4, is not in the file"] and facts["usable"]
+
+
+def test_the_page_accounts_for_every_record_and_names_the_last_mapped_day(tmp_path: Path) -> None:
+    opening = made.ns("2024-03-07T23:00:00")
+    records = [mbp(opening - 9_000 * SECOND, flags=168), mbp(opening - SECOND), *(mbp(opening + i) for i in (1, 2))]
+    mappings = {"ESH4": [(made.date(2024, 3, 7), made.date(2024, 3, 9), ESH4)]}
+    page = inspect_text.text(facts_of(made.write_mbp(tmp_path / "a.dbn", records, mappings=mappings)))
+    assert "before       1 record of the opening book snapshot\noutside      1 record in no session" in page
+    assert "2024-03-08   2024-03-07 17:00:00  17:00:00        2        ESH4" in page
+    assert "2024-03-07 to 2024-03-08" in page and "too short to train on alone" in page
+    one_day = {"ESH4": [(made.date(2024, 3, 7), made.date(2024, 3, 8), ESH4)]}
+    page = inspect_text.text(facts_of(made.write_mbp(tmp_path / "b.dbn", records, mappings=one_day)))
+    assert "outright  2024-03-07  " in page
 
 
 def test_a_cut_compressed_file_shows_what_was_read_and_that_it_is_cut(tmp_path: Path) -> None:
@@ -306,13 +358,22 @@ def test_the_command_prints_a_page_or_json(tmp_path: Path, capsys: pytest.Captur
     assert main(["inspect", str(path)]) == 0
     page = capsys.readouterr().out
     assert page.splitlines()[0] == f"a.dbn  {path.stat().st_size:,} bytes"
-    assert page.splitlines()[-1].startswith("verdict      usable for training: 2 min")
+    assert page.splitlines()[-1].startswith("verdict      usable for training: 2 min of trading")
     assert main(["inspect", str(path), "--json", "--gap", "100"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["records"] == 2 and facts["gap_count"] == 0 and facts["gap_s"] == 100
     (tmp_path / "b.dbn").write_bytes(b"nothing of the kind")
     assert main(["inspect", str(tmp_path / "b.dbn")]) == 2
     assert "no DBN header" in capsys.readouterr().err
+
+
+def test_every_key_of_the_json_is_in_the_documentation(real_data: Path, tmp_path: Path) -> None:
+    told = set(re.findall(r"`(\w+)`", (Path(__file__).parents[2] / "docs/market.md").read_text(encoding="utf-8")))
+    (tmp_path / "condition.json").write_text("[]")
+    lobster = "lobster/AAPL_2012-06-21_34200000_57600000_message_10.csv"
+    for path in (real_data / HOUR, real_data / lobster, tmp_path):
+        keys = set(facts_of(path))
+        assert len(keys) > 5 and keys <= told, keys - told
 
 
 @pytest.mark.parametrize("suffix", ["mbp.dbn", "mbo.dbn", "mbp.csv"])

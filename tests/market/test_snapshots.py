@@ -21,7 +21,7 @@ from foxhunt_assets import storage
 from foxhunt_assets.contracts.instruments import contract
 from foxhunt_assets.contracts.tables import ABSENT_PX, SEGMENTS, SNAPSHOTS, arrow_schema
 from foxhunt_assets.errors import BadInput, ContractBroken
-from foxhunt_assets.market import dbn, snapshots, volume
+from foxhunt_assets.market import calendar, dbn, snapshots, volume
 from foxhunt_assets.market.snapshot_folder import open_segments, open_snapshots
 from tests.market import made_dbn as made
 from tests.market.made_dbn import MS, mbo, mbp, ns
@@ -611,6 +611,14 @@ def test_a_file_without_a_usable_row_says_why(tmp_path: Path, records: list, hea
     with pytest.raises(BadInput, match=words) as error:
         decoded_mbp(tmp_path, records or empty, **header)
     assert "\n" not in str(error.value)
+
+
+def test_a_clock_that_runs_through_the_years_asks_for_a_bounded_number_of_calendars(tmp_path: Path) -> None:
+    path = made.write_mbp(tmp_path / "a.dbn", [mbp(ns(f"{year}-06-01T15:00:00")) for year in range(2001, 2100)])
+    built = calendar._cmes.cache_info().misses
+    with pytest.raises(BadInput, match=r"record 31: received on 2032-06-01, over 30 years after the first \(2001\)"):
+        decoded(path)
+    assert calendar._cmes.cache_info().misses - built <= 32
 
 
 def test_joined_files_are_refused(tmp_path: Path) -> None:

@@ -71,7 +71,8 @@ def test_a_silence_is_counted_across_chunks_and_not_across_sessions() -> None:
     close = made.ns("2024-03-07T22:00:00")
     none = np.zeros(1, bool)
     for at in (close - 9_000 * MS, close - 2_000 * MS, close - 1_500 * MS, close + 3_600_000 * MS):
-        sessions.add(np.array([at]), np.array([at], np.uint64), none)
+        ts = np.array([at])
+        sessions.add(ts, sessions.place(ts, ts.astype(np.uint64), none), none)
     assert (sessions.gap_count, sessions.longest) == (1, 7_000 * MS)
     assert sessions.gaps == [(close - 9_000 * MS, close - 2_000 * MS)]
     assert [n for n, *_ in sessions.found.values()] == [3, 1] and list(sessions.found) == ["2024-03-07", "2024-03-08"]
@@ -80,9 +81,22 @@ def test_a_silence_is_counted_across_chunks_and_not_across_sessions() -> None:
 def test_another_venue_is_counted_by_utc_day() -> None:
     sessions = survey.Sessions(globex=False, gap_ns=10**18)
     at = np.array([made.ns("2024-03-02T23:59:59"), made.ns("2024-03-03T00:00:00")])
-    sessions.add(at, at.astype(np.uint64), np.array([True, False]))
+    sessions.add(at, sessions.place(at, at.astype(np.uint64), np.zeros(2, bool)), np.array([True, False]))
     assert {day: bad for day, (_, _, _, bad) in sessions.found.items()} == {"2024-03-02": 1, "2024-03-03": 0}
     assert sessions.outside == 0
+
+
+def test_past_a_close_of_the_holiday_calendar_only_a_trade_proves_the_market_open() -> None:
+    """4 July 2024: noon Chicago by the calendar. A trade stamped before it and received after proves nothing."""
+    noon, second = made.ns("2024-07-04T17:00:00"), 1_000 * MS
+    ts = noon + second * np.array([-1, 1, 2, 3, 4, 5])
+    stamped = (ts - np.array([0, 0, 5 * second, 0, 0, 0])).astype(np.uint64)
+    traded = np.array([False, False, True, False, True, False])
+    sessions = survey.Sessions(globex=True, gap_ns=10**18)
+    window = sessions.place(ts, stamped, traded)
+    assert (window >= 0).tolist() == [True, False, False, False, True, True]
+    assert (sessions.place(ts[1:2], stamped[1:2], traded[1:2]) >= 0).all(), "and it stays so"
+    assert {sessions.name(w) for w in window[window >= 0].tolist()} == {"2024-07-04"}
 
 
 def test_records_of_several_kinds_are_counted_apart() -> None:
