@@ -96,7 +96,8 @@ def rows() -> list[Row]:
         anchors = torch.randint(32, 1 << 20, (r,), device="cuda")
         moved = 2 * r * 32 * 56 * 4
         name = f"gather windows {r} x 32 x 56"
-        found.append(Row(name, gather_kernel.windows, gather.windows, (table, start, anchors, 32), moved))
+        args = (table, start, anchors, torch.empty(r, 32, 56, device="cuda"))
+        found.append(Row(name, _filled(gather_kernel.windows), _filled(gather.windows), args, moved))
     for r in (128, 1024, 2048):
         found += _scan_rows(r)
     for r in (128, 2048):
@@ -255,6 +256,16 @@ def _tree_rows() -> list[Row]:
             Row(f"tree sample {name}", sumtree_kernel.sample, sumtree.sample, (tree, u), s * (12 + 8 * levels)),
         ]  # fmt: skip
     return found
+
+
+def _filled(function: Callable[..., None]) -> Callable[..., torch.Tensor]:
+    """A function that writes its last argument, as one that returns it."""
+
+    def call(*args: torch.Tensor) -> torch.Tensor:
+        function(*args)
+        return args[-1]
+
+    return call
 
 
 def _in_place(function: Callable[..., None]) -> Callable[..., torch.Tensor]:

@@ -14,17 +14,15 @@ def _words(table: torch.Tensor) -> torch.Tensor:
     return table.contiguous().view(torch.int32)
 
 
-def windows(table: torch.Tensor, segment_start: torch.Tensor, anchors: torch.Tensor, steps: int) -> torch.Tensor:
-    """[R, K, C]."""
-    words = _words(table)
-    n, width = anchors.numel(), words.shape[1]
-    out = torch.empty(n, steps, width, dtype=torch.int32, device=table.device)
-    wide = width % 4 == 0 and words.data_ptr() % 16 == 0
+def windows(table: torch.Tensor, segment_start: torch.Tensor, anchors: torch.Tensor, out: torch.Tensor) -> None:
+    """out [R, K, C]."""
+    words, found = _words(table), out.view(torch.int32)
+    n, steps, width = found.shape
+    wide = width % 4 == 0 and words.data_ptr() % 16 == 0 and found.data_ptr() % 16 == 0
     function, loads = ("gather_wide_windows", width // 4) if wide else ("gather_windows", width)
     inputs = (words, segment_start.contiguous(), anchors.contiguous())
     grid = (n, build.ceil_div(steps * loads, _THREADS))
-    build.launch("gather", function, grid, (_THREADS,), *inputs, steps, loads, out)
-    return out.view(table.dtype)
+    build.launch("gather", function, grid, (_THREADS,), *inputs, steps, loads, found)
 
 
 def rows(table: torch.Tensor, at: torch.Tensor) -> torch.Tensor:

@@ -25,12 +25,15 @@ from kernels.c51 import op as c51
 from kernels.cfc import op as cfc
 from kernels.digest import op as digest
 from kernels.expectation import op as expectation
+from kernels.frd import op as frd
 from kernels.gae import op as gae
 from kernels.gather import op as gather
 from kernels.geometry import op as geometry
+from kernels.heads import op as heads
 from kernels.layernorm import op as layernorm
 from kernels.lob import op as lob
 from kernels.lookahead import op as lookahead
+from kernels.norms import op as norms
 from kernels.pack import op as pack
 from kernels.philox import op as philox
 from kernels.policy import op as policy
@@ -200,6 +203,24 @@ class expectations:
 
     def call(x):
         return (expectation.expected(x["logits"], x["support"]),)
+
+
+@case("heads_acting", ulps=16)
+class acting_heads:
+    def inputs(g):
+        sizes = {"q": (33, 20), "pi": (11, 20), "v": (1, 20), "frd1": (18, 20), "frd2": (15, 18)}
+        weights = {f"{name}_w": torch.randn(shape, generator=g) for name, shape in sizes.items()}
+        biases = {f"{name}_b": torch.randn(rows, generator=g) for name, (rows, _) in sizes.items()}
+        atoms = {"support": torch.linspace(-1, 1, 3), "frd_atoms": torch.linspace(-3, 3, 5).double()}
+        return {"h": torch.randn(7, 20, generator=g), **weights, **biases, **atoms}
+
+    def call(x):
+        w = heads.Weights(*(x[f"{name}_{part}"] for name in ("q", "pi", "v", "frd1", "frd2") for part in "wb"))
+        shapes = ((7, 11, 3), (7, 11), (7, 11), (7,), (7, 3, 5))
+        floats = [torch.empty(shape, device=x["h"].device) for shape in shapes]
+        into = heads.Outputs(*floats, torch.empty(7, 3, device=x["h"].device, dtype=torch.int8))
+        heads.acting(x["h"], w, x["support"], x["frd_atoms"], into)
+        return tuple(into)
 
 
 @case("gae_backwards")
@@ -434,10 +455,10 @@ class statistics_of_matrices:
 class geometry_of_rows:
     def inputs(g):
         h = torch.randn(37, 35, generator=g) + 2
-        return {"h": h, "before": torch.randn(37, 35, generator=g), "counts": torch.rand(37, generator=g) < 0.7}
+        return {"h": h, "before": torch.randn(37, 35, generator=g), "left_out": torch.rand(37, generator=g) < 0.3}
 
     def call(x):
-        return geometry.geometry(x["h"], x["before"], x["counts"]).split(1)
+        return geometry.geometry(**x).split(1)
 
 
 def acting_parts(x):
@@ -584,3 +605,30 @@ class double_q:
         found = update.gradients(*x["logits"], td.Transitions(*columns), drawn, scale, stats)
         stats[td.NAMES.index("mass_err_max")] += 1  # the mass, that is: its error is rounding alone
         return *found, *stats.float().split(1)
+
+
+@case("frd_gradient", ulps=4)
+class forward_returns:
+    def inputs(g):
+        return {
+            "logits": torch.randn(60, 3, 21, generator=g) * 2, "labels": torch.randint(-4, 21, (90, 3), generator=g),
+            "anchors": torch.randint(0, 90, (60,), generator=g),
+        }  # fmt: skip
+
+    def call(x):
+        missing = torch.full_like(x["labels"], -1)
+        return frd.gradient(**x), frd.gradient(x["logits"], missing, x["anchors"])
+
+
+@case("norms_squares", "norms_finish", ulps=4)
+class norms_of_parts:
+    def inputs(g):
+        return {"parts": torch.randn(3, 50, 33, generator=g), "gates": torch.tensor([[1.0], [0.0]])}
+
+    def call(x):
+        parts, (is_open, closed) = x["parts"], x["gates"]
+        total, found = torch.zeros_like(parts[0]), torch.zeros(2, 4, dtype=torch.float64, device=parts.device)
+        norms.norms(list(parts), total, is_open, found[0])
+        norms.norms([parts[1]], None, is_open, found[1, :1])
+        norms.norms([parts[2]], None, closed, found[1, 1:2])
+        return total, *found.view(-1).split(1)

@@ -1,0 +1,1 @@
+"""Cross entropy of forward-return distributions to labels that may be missing, as its gradient."""

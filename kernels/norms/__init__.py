@@ -1,0 +1,1 @@
+"""Norms of some buffers and of their sum."""
