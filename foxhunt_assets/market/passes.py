@@ -37,6 +37,7 @@ UNMAPPED, NOT_KEPT = -1, -2
 _MBP10, _MBO = RTYPES["mbp-10"], RTYPES["mbo"]
 _EARLIEST, _LATEST = (int(datetime(y, 1, 1, tzinfo=UTC).timestamp()) * 10**9 for y in (2000, 2100))
 _WINDOWS_AHEAD = timedelta(60)
+_LONGEST_YEARS = 30  # from a file's first record to its last; each year more is a holiday calendar to build
 _NEVER = 2**63 - 1
 
 
@@ -286,6 +287,11 @@ class Decoder:
         if not _EARLIEST <= ts_recv < _LATEST:
             raise self._explain(grid.BAD_TIME, row, records)
         day = calendar.chicago_date(ts_recv)
+        if self.dates and day.year - self.dates[0].year > _LONGEST_YEARS:
+            raise BadInput(
+                f"{self.path}: record {row}: received on {day}, over {_LONGEST_YEARS} years after the first "
+                f"({self.dates[0].year}); the file is damaged: download it again"
+            )
         start = day - timedelta(4)
         if self.dates:  # a silence of years needs no windows: no event will look at them
             start = max(start, self.dates[-1] + timedelta(1))

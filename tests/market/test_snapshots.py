@@ -7,7 +7,9 @@ import json
 import os
 import time
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from datetime import date
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -685,6 +687,24 @@ def moved_there(path: Path, raw: bytes) -> None:
     beside = path.with_name("beside")
     beside.write_bytes(raw)
     beside.rename(path)
+
+
+def test_files_decoded_in_two_processes_at_once_are_those_decoded_alone(tmp_path: Path) -> None:
+    """What a backfill over files does: a run a file, each run a process."""
+    paths, folders = [], [[tmp_path / f"{how}{n}" for n in range(2)] for how in ("together", "alone")]
+    for n in range(2):
+        records = [mbp(T0 + i * MS, 20_000 + n + i % 5, 20_001 + n + i % 5) for i in range(300)]
+        paths.append(made.write_mbp(tmp_path / f"{n}.dbn.zst", records))
+    for folder in (*folders[0], *folders[1]):
+        folder.mkdir()
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        together = [pool.submit(snapshots.decode, *job, ES, 0) for job in zip(paths, folders[0], strict=True)]
+    assert [snapshots.decode(*job, ES, 0) for job in zip(paths, folders[1], strict=True)] == [
+        waited.result() for waited in together
+    ]
+    for one, other in zip(*folders, strict=True):
+        for name in ("snapshots.arrow", "segments.parquet"):
+            assert (one / name).read_bytes() == (other / name).read_bytes()
 
 
 def test_content_hash_is_blind_to_batches_and_sees_every_value(tmp_path: Path) -> None:
