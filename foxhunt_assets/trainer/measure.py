@@ -98,7 +98,7 @@ def perception(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers
         "raw_abs_max": seen.columns("raw", "abs_max"),
         "mask_mean": seen.columns("vsn_mask", "mean"),
         "attn_mean": seen.columns("attn", "mean"),
-        "health": geometry.geometry(e.h, b["carry"], ~c.outcome.episode_start),
+        "health": geometry.geometry(e.h, b["carry"], c.outcome.episode_start),
         "correlation": lookahead.correlate(b["x"], *px, CORRELATION_RATE, b["diag_moments"]),
     }
 

@@ -47,7 +47,7 @@ __device__ static void covariance(const float* h, long long rows, long long unit
 }
 
 // Unit rows added up a unit, and the distances of the counted rows, over PART_ROWS rows.
-__device__ static void part_of_rows(const float* h, const float* before, const bool* counts, long long rows,
+__device__ static void part_of_rows(const float* h, const float* before, const bool* left_out, long long rows,
                                     long long units, long long part, double* unit_sums, double* moved, double* words)
 {
     __shared__ double square[PART_ROWS][ROW_LANES], step[PART_ROWS][ROW_LANES], norm[PART_ROWS];
@@ -66,7 +66,7 @@ __device__ static void part_of_rows(const float* h, const float* before, const b
         if (lane < half) square[at][lane] += square[at][lane + half], step[at][lane] += step[at][lane + half];
     }
     if (lane == 0) norm[at] = sqrt(square[at][0]) < 1e-300 ? 1e-300 : sqrt(square[at][0]);
-    bool counted = lane == 0 && row < rows && counts[row];
+    bool counted = lane == 0 && row < rows && !left_out[row];
     double distance = block_sum(counted ? sqrt(step[at][0]) : 0, words, t, THREADS);
     double number = block_sum(counted, words, t, THREADS);
     if (t == 0) moved[2 * part] = distance, moved[2 * part + 1] = number;
@@ -80,7 +80,7 @@ __device__ static void part_of_rows(const float* h, const float* before, const b
 
 // Blocks: tiles_a_side x tiles_a_side tiles, then the parts of the rows.
 extern "C" __global__ void geometry_parts(const float* __restrict__ h, const float* __restrict__ before,
-                                          const bool* __restrict__ counts, long long rows, long long units,
+                                          const bool* __restrict__ left_out, long long rows, long long units,
                                           long long tiles_a_side, double* __restrict__ squares,
                                           double* __restrict__ traces, double* __restrict__ unit_sums,
                                           double* __restrict__ moved)
@@ -90,7 +90,7 @@ extern "C" __global__ void geometry_parts(const float* __restrict__ h, const flo
     if (tile < tiles)
         covariance(h, rows, units, tile % tiles_a_side, tile / tiles_a_side, squares + tile, traces + tile, words);
     else
-        part_of_rows(h, before, counts, rows, units, tile - tiles, unit_sums, moved, words);
+        part_of_rows(h, before, left_out, rows, units, tile - tiles, unit_sums, moved, words);
 }
 
 // out: as the twin names them. One block.

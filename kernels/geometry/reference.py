@@ -8,7 +8,7 @@ NUMBERS = ("unit_sum_square", "trace", "square", "moved", "counted")
 LEAST = 1e-300  # norm under which a row has no direction
 
 
-def geometry(h: torch.Tensor, before: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+def geometry(h: torch.Tensor, before: torch.Tensor, left_out: torch.Tensor) -> torch.Tensor:
     """float64 [len(NUMBERS)]."""
     x = h.double()
     unit = x / x.norm(dim=1, keepdim=True).clamp_min(LEAST)
@@ -17,4 +17,4 @@ def geometry(h: torch.Tensor, before: torch.Tensor, counts: torch.Tensor) -> tor
     covariance = off.T @ off / x.shape[0] - shift[:, None] * shift
     moved = (h - before).double().norm(dim=1)
     square, trace = (covariance**2).sum(), covariance.diagonal().sum()
-    return torch.stack([(unit.sum(0) ** 2).sum(), trace, square, (moved * counts).sum(), counts.sum().double()])
+    return torch.stack([(unit.sum(0) ** 2).sum(), trace, square, (moved * ~left_out).sum(), (~left_out).sum().double()])

@@ -5,13 +5,14 @@
 
 #define COLUMNS 32
 #define LANES 8
+#define AHEAD 8  // loads of a thread on their way at once
 #define MERGE_LANES 16
 enum { OFF, SQUARE, SIZE, CLIPPED, ENTROPY, LARGEST, STATS };  // of a column
 enum { MEAN, VARIANCE, ABS_MEAN, SHARE_CLIPPED, SHARE_ENTROPY, MEAN_ABS, STD, ABS_MAX, MEAN_ABS_MAX, STD_MIN, TOTALS };
 
 struct Matrix { long long rows, columns, stride, parts, first_column, before, share; };
 
-__device__ static double larger(double a, double b) { return a != a || a > b ? a : b; }  // NaN stays
+template <class T> __device__ static T larger(T a, T b) { return a != a || a > b ? a : b; }  // NaN stays
 
 // Adds row `from` of sums [STATS][lanes][COLUMNS] to row `to`.
 __device__ static void merge(double* sums, int lanes, int to, int from)
@@ -49,18 +50,28 @@ extern "C" __global__ void statistics_parts(
     long long end = row + part_rows < m.rows ? row + part_rows : m.rows;
     double own[STATS] = {};
     if (column < m.columns) {
-        double about = x[(rows ? rows[0] : 0) * m.stride + column];
+        float about = x[(rows ? rows[0] : 0) * m.stride + column], largest = 0, v[AHEAD];
+        int clipped = 0;
         if (part == 0 && lane == 0) first[m.first_column + column] = about;
-#pragma unroll 8
-        for (row += lane; row < end; row += LANES) {
-            double value = x[(rows ? rows[row] : row) * m.stride + column], off = value - about, size = fabs(value);
-            own[OFF] += off;
-            own[SQUARE] += off * off;
-            own[SIZE] += size;
-            own[CLIPPED] += size >= limit;
-            own[LARGEST] = larger(size, own[LARGEST]);
-            if (m.share && value > 0) own[ENTROPY] -= value * log(value);
+        for (row += lane; row < end; row += AHEAD * LANES) {
+#pragma unroll
+            for (int j = 0; j < AHEAD; ++j) {  // all loads before any use
+                long long r = row + j * LANES;
+                if (r < end) v[j] = x[(rows ? rows[r] : r) * m.stride + column];
+            }
+#pragma unroll
+            for (int j = 0; j < AHEAD; ++j) {
+                if (row + j * LANES >= end) break;
+                double value = v[j], off = value - about;
+                own[OFF] += off;
+                own[SQUARE] += off * off;
+                own[SIZE] += fabs(value);
+                clipped += fabsf(v[j]) >= limit;
+                largest = larger(fabsf(v[j]), largest);
+                if (m.share && value > 0) own[ENTROPY] -= value * log(value);
+            }
         }
+        own[CLIPPED] = clipped, own[LARGEST] = largest;
     }
     for (int k = 0; k < STATS; ++k) sums[k][lane][threadIdx.x] = own[k];
     for (int half = LANES / 2; half > 0; half /= 2) {

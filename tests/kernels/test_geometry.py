@@ -8,15 +8,15 @@ import torch
 from kernels.geometry import op
 
 
-def _found(h, before=None, counts=None):
+def _found(h, before=None, left_out=None):
     h = torch.tensor(h)
     before = torch.zeros_like(h) if before is None else torch.tensor(before)
-    counts = torch.ones(len(h)).bool() if counts is None else torch.tensor(counts)
-    return dict(zip(op.NUMBERS, op.geometry(h, before, counts).tolist()))
+    left_out = torch.zeros(len(h)).bool() if left_out is None else torch.tensor(left_out)
+    return dict(zip(op.NUMBERS, op.geometry(h, before, left_out).tolist()))
 
 
 def test_the_sums_of_three_rows_by_hand():
-    found = _found([[3.0, 4.0], [0.0, 2.0], [-3.0, 0.0]], [[0.0, 0.0], [0.0, 1.0], [9.0, 9.0]], [True, True, False])
+    found = _found([[3.0, 4.0], [0.0, 2.0], [-3.0, 0.0]], [[0.0, 0.0], [0.0, 1.0], [9.0, 9.0]], [False, False, True])
     assert found["unit_sum_square"] == pytest.approx((0.6 + 0 - 1) ** 2 + (0.8 + 1 + 0) ** 2)
     xx, yy, xy = 6.0, 20 / 3 - 4, 4.0  # means 0 and 2
     assert found["trace"] == pytest.approx(xx + yy)
