@@ -8,6 +8,8 @@ import torch
 from torch.nn import functional as F
 
 from kernels.expectation import op as expectation
+from kernels.heads import op as kernel
+from kernels.heads.op import Outputs, Weights
 
 Params = Mapping[str, torch.Tensor]
 
@@ -36,6 +38,12 @@ def frd_logits(p: Params, h: torch.Tensor, n_horizons: int) -> torch.Tensor:
     """Forward-return-distribution logits [R, horizons, atoms]: one hidden ReLU layer."""
     hidden = torch.relu(F.linear(h, p["frd_w1"], p["frd_b1"]))
     return F.linear(hidden, p["frd_w2"], p["frd_b2"]).view(h.shape[0], n_horizons, -1)
+
+
+def acting(p: Params, h: torch.Tensor, support: torch.Tensor, frd_atoms: torch.Tensor, into: Outputs) -> None:
+    """All heads of an acting batch h [R, H] into buffers, without gradients; see kernels.heads."""
+    parts = ("q_out_w", "q_out_b", "pi_out_w", "pi_out_b", "v_out_w", "v_out_b", "frd_w1", "frd_b1", "frd_w2", "frd_b2")
+    kernel.acting(h, Weights(*(p[name] for name in parts)), support, frd_atoms, into)
 
 
 def masked_softmax(logits: torch.Tensor, legal: torch.Tensor) -> torch.Tensor:
