@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 import torch
 
@@ -54,8 +55,8 @@ def groups(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> list[Group]
     """All of a row but `end_row`, which must come last."""
     return [
         Group(lambda: data(w, c)),
-        Group(lambda: perception(w, c, b), lambda read: inputs_leaves(w, read) | encoding_leaves(w, read)),
-        Group(lambda: acting(w, c, b), lambda read: acting_leaves(w, read)),
+        Group(lambda: perception(w, c, b), PerceptionLeaves(w)),
+        Group(lambda: acting(w, c, b), ActingLeaves(w)),
     ]
 
 
@@ -103,84 +104,80 @@ def perception(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers
     }
 
 
-def _whole(read: Read, name: str, what: str) -> float:
-    """A statistic of all elements of a matrix."""
-    return read["whole"][_MATRICES.index(name) * len(statistics.WHOLE) + statistics.WHOLE.index(what)]
+# Leaf: (matrix, statistic of all its elements).
+_OF_A_MATRIX = {
+    "features.shift_abs_mean": ("x", "column_mean_abs"), "features.shift_abs_max": ("x", "column_mean_abs_max"),
+    "features.std_min": ("x", "column_std_min"), "features.input_mean": ("x", "mean"),
+    "features.input_std": ("x", "std"), "features.input_abs_max": ("x", "abs_max"),
+    "features.clipped_frac": ("x", "clipped"),
+    "encoder.vsn_out_abs_mean": ("vsn_out", "abs_mean"), "encoder.vsn_out_abs_max": ("vsn_out", "abs_max"),
+    "encoder.mamba2_l1_abs_mean": ("l1", "abs_mean"), "encoder.mamba2_l1_abs_max": ("l1", "abs_max"),
+    "encoder.ln_a_abs_max": ("ln_a", "abs_max"), "encoder.ln_a_rstd_max": ("ln_a_rstd", "abs_max"),
+    "encoder.mamba2_l2_abs_mean": ("l2", "abs_mean"), "encoder.mamba2_l2_abs_max": ("l2", "abs_max"),
+    "encoder.ln_b_abs_max": ("ln_b", "abs_max"), "encoder.ln_b_rstd_max": ("ln_b_rstd", "abs_max"),
+    "encoder.attn_context_abs_mean": ("context", "abs_mean"), "encoder.attn_context_abs_max": ("context", "abs_max"),
+    "encoder.h_t_abs_mean": ("h", "abs_mean"), "encoder.h_t_abs_max": ("h", "abs_max"),
+    "encoder.h_t_unit_std_min": ("h", "column_std_min"), "encoder.attn_entropy": ("attn", "entropy"),
+    "encoder.mamba2_l1_decay_mean": ("l1_decay", "mean"), "encoder.mamba2_l2_decay_mean": ("l2_decay", "mean"),
+    "encoder.cfc_gate_mean": ("gate", "mean"), "vsn.mask_entropy": ("vsn_mask", "entropy"),
+    "vsn.mask_row_std": ("vsn_mask", "column_std"),
+}  # fmt: skip
 
 
-def inputs_leaves(w: World, read: Read) -> Row:
-    """Encoder inputs, raw flow features, and the correlations that would show look-ahead."""
-    touch, depth, correlation = features.index("ofi_touch"), features.index("ofi_depth"), read["correlation"]
-    sizes = [abs(r) for r in correlation]
-    of_x = {
-        "shift_abs_mean": "column_mean_abs", "shift_abs_max": "column_mean_abs_max", "std_min": "column_std_min",
-        "input_mean": "mean", "input_std": "std", "input_abs_max": "abs_max", "clipped_frac": "clipped",
-    }  # fmt: skip
-    return {
-        "features.ofi.touch_mean": read["raw_mean"][touch],
-        "features.ofi.touch_std": read["raw_std"][touch],
-        "features.ofi.depth_mean": read["raw_mean"][depth],
-        "features.ofi.depth_abs_max": read["raw_abs_max"][depth],
-        "features.trade_flow_mean": read["raw_mean"][features.index("trade_flow")],
-        **_micro(w, read["raw_mean"]),
-        **{f"features.{leaf}": _whole(read, "x", what) for leaf, what in of_x.items()},
-        "features.ofi.touch_next_corr": correlation[touch],
-        "features.leak_corr_max": max(sizes),
-        "features.leak_corr_index": sizes.index(max(sizes)),
-    }
+def _place(matrix: str, what: str) -> int:
+    return _MATRICES.index(matrix) * len(statistics.WHOLE) + statistics.WHOLE.index(what)
 
 
-def _micro(w: World, means: Sequence[float]) -> Row:
-    """Means of the microstructure features over the batch; two of them are kept in ticks and told in points."""
-    point = _tick_points(w)
-    scale = {"realized_variance": point**2, "intra_bar_momentum": point}
-    names = [f.name for f in features.FEATURES if f.group == "micro"]
-    return {f"features.micro.{name}_mean": means[features.index(name)] * scale.get(name, 1) for name in names}
+class PerceptionLeaves:
+    """Leaves of `perception`. Places are looked up once: a row is finished within a captured step."""
+
+    def __init__(self, w: World) -> None:
+        self.accounts, self.point = w.config.model.accounts, _tick_points(w)
+        self.whole = {leaf: _place(*of) for leaf, of in _OF_A_MATRIX.items()}
+        self.states = [_place(name, "abs_max") for name in ("l1_state", "l2_state")]
+        # Two of the microstructure features are kept in ticks and told in points.
+        told = {"realized_variance": self.point**2, "intra_bar_momentum": self.point}
+        micro = [f.name for f in features.FEATURES if f.group == "micro"]
+        self.micro = [(f"features.micro.{name}_mean", features.index(name), told.get(name, 1)) for name in micro]
+        self.touch, self.depth, self.flow = map(features.index, ("ofi_touch", "ofi_depth", "trade_flow"))
+
+    def __call__(self, read: Read) -> Row:
+        whole, raw, correlation = read["whole"], read["raw_mean"], read["correlation"]
+        sizes = list(map(abs, correlation))
+        return {
+            **{leaf: whole[i] for leaf, i in self.whole.items()},
+            **{leaf: raw[i] * scale for leaf, i, scale in self.micro},
+            "features.ofi.touch_mean": raw[self.touch],
+            "features.ofi.touch_std": read["raw_std"][self.touch],
+            "features.ofi.depth_mean": raw[self.depth],
+            "features.ofi.depth_abs_max": read["raw_abs_max"][self.depth],
+            "features.trade_flow_mean": raw[self.flow],
+            "features.ofi.touch_next_corr": correlation[self.touch],
+            "features.leak_corr_max": max(sizes),
+            "features.leak_corr_index": sizes.index(max(sizes)),
+            **_group_mass(read["mask_mean"]),
+            "vsn.mask_max": max(read["mask_mean"]),
+            "encoder.attn_newest_weight": read["attn_mean"][-1],
+            "numerics.scan_state_abs_max": max(whole[i] for i in self.states),
+            **self._health(*read["health"]),
+        }
+
+    def _health(self, unit_sum_square: float, trace: float, square: float, moved: float, counted: float) -> Row:
+        """How alike the rows of h_t are, over how many directions they spread, how far they moved from the carry."""
+        n = self.accounts
+        return {
+            "encoder.cfc_carry_delta_norm": moved / max(1, counted),
+            "encoder.h_t_batch_cosine": (unit_sum_square - n) / max(1, n * (n - 1)),
+            "encoder.h_t_participation_ratio": trace**2 / max(square, 1e-300) if trace > 0 else 0.0,
+        }
 
 
-def encoding_leaves(w: World, read: Read) -> Row:
-    """Activations of the encoder, its gates and the health of h_t."""
-    sized = {
-        "vsn_out": "vsn_out", "mamba2_l1": "l1", "mamba2_l2": "l2", "attn_context": "context", "h_t": "h",
-        "ln_a": "ln_a", "ln_b": "ln_b",
-    }  # fmt: skip
-    out: Row = {}
-    for name, matrix in sized.items():
-        if not name.startswith("ln_"):
-            out[f"encoder.{name}_abs_mean"] = _whole(read, matrix, "abs_mean")
-        out[f"encoder.{name}_abs_max"] = _whole(read, matrix, "abs_max")
-    return out | {
-        **_group_mass(read["mask_mean"]),
-        "vsn.mask_entropy": _whole(read, "vsn_mask", "entropy"),
-        "vsn.mask_max": max(read["mask_mean"]),
-        "vsn.mask_row_std": _whole(read, "vsn_mask", "column_std"),
-        "encoder.ln_a_rstd_max": _whole(read, "ln_a_rstd", "abs_max"),
-        "encoder.ln_b_rstd_max": _whole(read, "ln_b_rstd", "abs_max"),
-        "encoder.attn_entropy": _whole(read, "attn", "entropy"),
-        "encoder.attn_newest_weight": read["attn_mean"][-1],
-        "encoder.mamba2_l1_decay_mean": _whole(read, "l1_decay", "mean"),
-        "encoder.mamba2_l2_decay_mean": _whole(read, "l2_decay", "mean"),
-        "encoder.cfc_gate_mean": _whole(read, "gate", "mean"),
-        **_health(w, dict(zip(geometry.NUMBERS, read["health"]))),
-        "encoder.h_t_unit_std_min": _whole(read, "h", "column_std_min"),
-        "numerics.scan_state_abs_max": max(_whole(read, name, "abs_max") for name in ("l1_state", "l2_state")),
-    }
+_GROUP_COLUMNS = {f"vsn.mask_{group}": features.columns_of(group) for group in features.GROUPS}
 
 
 def _group_mass(mask: Sequence[float]) -> Row:
     """Selection mass of each feature group. mask: batch-mean weights, one a feature."""
-    return {f"vsn.mask_{group}": sum(mask[features.columns_of(group)]) for group in features.GROUPS}
-
-
-def _health(w: World, h: Mapping[str, float]) -> Row:
-    """How alike the rows of h_t are, over how many directions they spread, how far they moved from the carry."""
-    n = w.config.model.accounts
-    ratio = h["trace"] ** 2 / max(h["square"], 1e-300) if h["trace"] > 0 else 0.0
-    return {
-        "encoder.cfc_carry_delta_norm": h["moved"] / max(1, h["counted"]),
-        "encoder.h_t_batch_cosine": (h["unit_sum_square"] - n) / max(1, n * (n - 1)),
-        "encoder.h_t_participation_ratio": ratio,
-    }
+    return {leaf: sum(mask[columns]) for leaf, columns in _GROUP_COLUMNS.items()}
 
 
 # --- what was predicted, chosen and paid ----------------------------------------------------------
@@ -207,121 +204,123 @@ def acting(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
     return {"batch": acting_kernel.acting(said, done, paid, history, scale), "td_abs": c.td_abs}
 
 
-def acting_leaves(w: World, read: Read) -> Row:
-    """All leaves of `acting`."""
-    horizons = len(w.config.labels.horizons)
-    x = dict(zip(acting_kernel.names(N_ACTIONS, horizons), read["batch"], strict=True))
-    n = w.config.model.accounts
-    return {
-        **_values(x, n), "v.td_abs_mean": read["td_abs"], **_policy(x, n), **_actions(x, n),
-        **_forward_returns(x, n, horizons, w.evaluating), **_rewards(x, n),
-    }  # fmt: skip
+# Leaf: the sum over the accounts whose batch mean it is.
+_MEANS = {
+    "q.taken_mean": "q.taken", "q.q_max_mean": "q.top", "q.q_gap": "q.gap", "q.q_spread": "q.spread",
+    "q.dist_entropy_mean": "q.entropy", "q.dist_std_mean": "q.std", "c51.edge_mass_lo": "q.edge_lo",
+    "c51.edge_mass_hi": "q.edge_hi", "q_pi.agree_step": "q.agree", "v.pred_mean": "q.v",
+    **{f"q.mean_by_action.{name}": f"q.{a}" for a, name in enumerate(ACTIONS)},
+    "pi.entropy_mean": "pi.entropy", "pi.max_prob_mean": "pi.max", "pi.hold_prob_mean": f"pi.{HOLD}",
+    "pi.log_pi_old_mean": "pi.log_kept", "gates.conf_mean": "pi.taken", "audit.action_draw_mean": "pi.draw",
+    "audit.near_tie_frac": "pi.near_tie", "actions.switch_frac": "pi.switched",
+    "sac.account_entropy_mean": "pi.account_entropy",
+    "rewards.raw_nonzero_frac": "reward.nonzero", "rewards.raw_abs_mean": "reward.raw_abs",
+    "reward_terms.core_pnl": "reward.core", "reward_terms.tx_cost": "reward.fees", "popart.tail_frac": "reward.tail",
+}  # fmt: skip
+_MEANS_OF_A_HORIZON = {
+    "entropy_mean": "entropy", "argmax_mean": "argmax", "label_valid_frac": "valid", "expected_sigma": "expected",
+    "upper_tail_mass": "hi", "lower_tail_mass": "lo",
+}  # fmt: skip
+_AS_THEY_ARE = {
+    "pi.entropy_min": "pi.entropy.least", "pi.logit_abs_max": "pi.logit.largest",
+    "sac.account_entropy_min": "pi.account_entropy.least", "rewards.sum": "reward.final",
+    "rewards.min": "reward.final.least", "rewards.max": "reward.final.largest", "trading.raw_reward_sum": "reward.raw",
+    "reward_terms.sum_residual_abs_max": "reward.residual.largest",
+    "trading.shaped_reward_close_event_cum": "closed_raw",
+}  # fmt: skip
 
 
-def _each(x: Mapping[str, float], name: str) -> list[float]:
-    """A number of every action."""
-    return [x[f"{name}.{a}"] for a in range(N_ACTIONS)]
+class ActingLeaves:
+    """Leaves of `acting`. Places are looked up once: a row is finished within a captured step."""
+
+    def __init__(self, w: World) -> None:
+        self.accounts, self.evaluating = w.config.model.accounts, w.evaluating
+        horizons = len(w.config.labels.horizons)
+        self.names = acting_kernel.names(N_ACTIONS, horizons)
+        self.means = list(_MEANS.items())
+        for m in range(horizons):
+            self.means += [(f"frd.h{m + 1}.{leaf}", f"frd.{m}.{name}") for leaf, name in _MEANS_OF_A_HORIZON.items()]
+        self.horizons = [(f"frd.h{m + 1}", f"frd.{m}") for m in range(horizons)]
+        self.each = {
+            name: itemgetter(*(name.format(a) for a in range(N_ACTIONS)))
+            for name in ("q.{}", "q.{}.squares", "q.argmax.{}", "pi.{}", "pi.executed.{}", "pi.sampled.{}", "window.{}")
+        }
+
+    def __call__(self, read: Read) -> Row:
+        x, n = dict(zip(self.names, read["batch"], strict=True)), self.accounts
+        each = {name: pick(x) for name, pick in self.each.items()}
+        return {
+            **{leaf: x[name] / n for leaf, name in self.means},
+            **{leaf: x[name] for leaf, name in _AS_THEY_ARE.items()},
+            "v.td_abs_mean": read["td_abs"],
+            "q.argmax_entropy": _entropy(each["q.argmax.{}"], n),
+            "q.q_std": _spread(each["q.{}"], each["q.{}.squares"], n),
+            "v.pred_std": math.sqrt(x["q.v.squares"] / n),
+            **_actions(each["pi.executed.{}"], each["pi.sampled.{}"], each["window.{}"], n, x["window_rows"]),
+            **_policy(each["pi.{}"], each["pi.executed.{}"], n),
+            "pi.floor_active_frac": x["pi.floored"] / (n * N_ACTIONS),
+            **self._losses(x),
+            **_rewards(x, n),
+        }
+
+    def _losses(self, x: Mapping[str, float]) -> Row:
+        """The FRD head on the acting rows, out of sample in evaluation; its per-horizon losses and their mean."""
+        out: Row = {}
+        nll = labelled = 0.0
+        for leaf, name in self.horizons:
+            valid = max(1.0, x[f"{name}.valid"])
+            out[f"{leaf}.loss"], out[f"{leaf}.accuracy"] = x[f"{name}.nll"] / valid, x[f"{name}.hit"] / valid
+            nll, labelled = nll + x[f"{name}.nll"], labelled + x[f"{name}.valid"]
+        out["loss.frd"] = 0.0 if self.evaluating else nll / max(1.0, labelled)
+        return out
 
 
-def _entropy(counts: Sequence[float]) -> float:
-    """Nats of a histogram that holds something."""
-    total = sum(counts)
+def _entropy(counts: Sequence[float], total: float) -> float:
+    """Nats of a histogram of `total` things."""
     return -sum(k / total * math.log(k / total) for k in counts if k)
 
 
-def _values(x: Mapping[str, float], n: int) -> Row:
-    """C51, value and their agreement with the policy, on the acting rows."""
-    means = [total / n for total in _each(x, "q")]
-    mean = sum(means) / N_ACTIONS
-    within = sum(x[f"q.{a}.squares"] for a in range(N_ACTIONS)) / n
-    spread = (within + sum((m - mean) ** 2 for m in means)) / N_ACTIONS
-    batch_means = {
-        "q.taken_mean": "taken", "q.q_max_mean": "top", "q.q_gap": "gap", "q.q_spread": "spread",
-        "q.dist_entropy_mean": "entropy", "q.dist_std_mean": "std", "c51.edge_mass_lo": "edge_lo",
-        "c51.edge_mass_hi": "edge_hi", "q_pi.agree_step": "agree", "v.pred_mean": "v",
-    }  # fmt: skip
-    return {
-        **{leaf: x[f"q.{name}"] / n for leaf, name in batch_means.items()},
-        "q.q_std": math.sqrt(spread),
-        "q.argmax_entropy": _entropy(_each(x, "q.argmax")),
-        **{f"q.mean_by_action.{name}": m for name, m in zip(ACTIONS, means)},
-        "v.pred_std": math.sqrt(x["q.v.squares"] / n),
-    }
+def _spread(sums: Sequence[float], squares: Sequence[float], n: int) -> float:
+    """Standard deviation over all columns, from sums and squares about the mean of n numbers a column."""
+    means = [x / n for x in sums]
+    mean = sum(means) / len(means)
+    return math.sqrt((sum(squares) / n + sum((m - mean) ** 2 for m in means)) / len(means))
 
 
-def _policy(x: Mapping[str, float], n: int) -> Row:
-    """The policy before floor and gates, and what was sampled from it."""
-    p = [total / n for total in _each(x, "pi")]
-    batch_means = {
-        "pi.entropy_mean": "entropy", "pi.max_prob_mean": "max", "pi.log_pi_old_mean": "log_kept",
-        "gates.conf_mean": "taken", "audit.action_draw_mean": "draw", "audit.near_tie_frac": "near_tie",
-        "actions.switch_frac": "switched", "sac.account_entropy_mean": "account_entropy",
-    }  # fmt: skip
+def _policy(sums: Sequence[float], executed: Sequence[float], n: int) -> Row:
+    """Batch-mean softmax against the actions executed."""
+    p = [x / n for x in sums]
+    kl = sum(k / n * (math.log(k / n) - math.log(max(p[a], 1e-38))) for a, k in enumerate(executed) if k)
     return {
-        **{leaf: x[f"pi.{name}"] / n for leaf, name in batch_means.items()},
-        "pi.entropy_min": x["pi.entropy.least"],
-        "pi.hold_prob_mean": p[HOLD],
         "pi.long_minus_short_prob": sum(p[a] for a in LONG_ENTRIES) - sum(p[a] for a in SHORT_ENTRIES),
-        "pi.logit_abs_max": x["pi.logit.largest"],
-        "pi.floor_active_frac": x["pi.floored"] / (n * N_ACTIONS),
-        "sac.account_entropy_min": x["pi.account_entropy.least"],
-    }
-
-
-def _actions(x: Mapping[str, float], n: int) -> Row:
-    """Histograms of this step and of the last HISTORY rows of the phase."""
-    executed, sampled, window = _each(x, "pi.executed"), _each(x, "pi.sampled"), _each(x, "window")
-    expected = [max(total / n, 1e-38) for total in _each(x, "pi")]
-    kl = sum(k / n * (math.log(k / n) - math.log(p)) for k, p in zip(executed, expected) if k)
-    rows = n * x["window_rows"]
-    return {
-        **{f"act_hist.{name}": int(k) for name, k in zip(ACTIONS, executed)},
-        **{f"pregate_act_hist.{name}": int(k) for name, k in zip(ACTIONS, sampled)},
-        **{f"windowed_act_hist.{name}": k / rows for name, k in zip(ACTIONS, window)},
-        "actions.pregate_entropy": _entropy(sampled),
-        "sac.action_entropy_step": _entropy(executed),
         "sac.exec_policy_kl": kl,
-        "health.action_entropy": min(1.0, max(0.0, _entropy(window) / math.log(N_ACTIONS))),
     }
 
 
-def _forward_returns(x: Mapping[str, float], n: int, horizons: int, evaluating: bool) -> Row:
-    """The FRD head on the acting rows, out of sample in evaluation; its per-horizon losses and their mean."""
-    batch_means = {
-        "entropy_mean": "entropy", "argmax_mean": "argmax", "label_valid_frac": "valid", "expected_sigma": "expected",
-        "upper_tail_mass": "hi", "lower_tail_mass": "lo",
-    }  # fmt: skip
-    out: Row = {}
-    for m in range(horizons):
-        valid = max(1, x[f"frd.{m}.valid"])
-        out |= {f"frd.h{m + 1}.{leaf}": x[f"frd.{m}.{name}"] / n for leaf, name in batch_means.items()}
-        out |= {
-            f"frd.h{m + 1}.loss": x[f"frd.{m}.nll"] / valid,
-            f"frd.h{m + 1}.accuracy": x[f"frd.{m}.hit"] / valid,
-        }  # fmt: skip
-    nll, valid = (sum(x[f"frd.{m}.{name}"] for m in range(horizons)) for name in ("nll", "valid"))
-    return out | {"loss.frd": 0.0 if evaluating else nll / max(1, valid)}
+_HISTOGRAMS = [[f"{name}.{action}" for action in ACTIONS] for name in ("act_hist", "pregate_act_hist")]
+_WINDOWED = [f"windowed_act_hist.{action}" for action in ACTIONS]
+
+
+def _actions(executed: Sequence[float], sampled: Sequence[float], window: Sequence[float], n: int, rows: float) -> Row:
+    """Histograms of this step and of the last HISTORY rows of the phase."""
+    total = n * rows
+    return {
+        **dict(zip(_HISTOGRAMS[0], map(int, executed))),
+        **dict(zip(_HISTOGRAMS[1], map(int, sampled))),
+        **{leaf: k / total for leaf, k in zip(_WINDOWED, window)},
+        "actions.pregate_entropy": _entropy(sampled, n),
+        "sac.action_entropy_step": _entropy(executed, n),
+        "health.action_entropy": min(1.0, max(0.0, _entropy(window, total) / math.log(N_ACTIONS))),
+    }
 
 
 def _rewards(x: Mapping[str, float], n: int) -> Row:
-    """Rewards of the step, from cents to whitened."""
-    r = {name.removeprefix("reward."): value for name, value in x.items() if name.startswith("reward.")}
-    gap, scaled = r["gap"] / n, r["scaled_abs"] / n
+    """What is no plain mean of the rewards."""
+    gap, scaled, size = x["reward.gap"] / n, x["reward.scaled_abs"] / n, x["reward.raw_abs"]
     return {
-        "rewards.sum": r["final"],
-        "rewards.std": math.sqrt(r["final.squares"] / n),
-        "rewards.min": r["final.least"],
-        "rewards.max": r["final.largest"],
-        "rewards.raw_nonzero_frac": r["nonzero"] / n,
-        "rewards.raw_abs_mean": r["raw_abs"] / n,
-        "rewards.close_abs_share": r["closed_abs"] / r["raw_abs"] if r["raw_abs"] > 0 else 0.0,
-        "reward_terms.core_pnl": r["core"] / n,
-        "reward_terms.tx_cost": r["fees"] / n,
-        "reward_terms.sum_residual_abs_max": r["residual.largest"],
+        "rewards.std": math.sqrt(x["reward.final.squares"] / n),
+        "rewards.close_abs_share": x["reward.closed_abs"] / size if size > 0 else 0.0,
         "reward_contrib.popart": gap / max(gap + scaled, 1e-300),
-        "popart.tail_frac": r["tail"] / n,
-        "trading.raw_reward_sum": r["raw"],
-        "trading.shaped_reward_close_event_cum": x["closed_raw"],
     }
 
 
