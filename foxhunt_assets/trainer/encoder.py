@@ -73,20 +73,18 @@ def variable_selection(p: Params, x: torch.Tensor) -> tuple[torch.Tensor, torch.
 class _Selection(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        mask, out = vsn.select(F.linear(x, w, b).flatten(0, 1), x.flatten(0, 1))
+        mask, out = vsn.select(F.linear(x, w, b), x)
         ctx.save_for_backward(x, mask)
-        mask = mask.view_as(x)
         ctx.mark_non_differentiable(mask)
         ctx.set_materialize_grads(False)
-        return out.view_as(x), mask
+        return out, mask
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: torch.Tensor, _: None) -> tuple[None, torch.Tensor, torch.Tensor]:
         x, mask = ctx.saved_tensors
-        x = x.flatten(0, 1)
-        d_logits, d_b = vsn.select_backward(mask, x, d_out.flatten(0, 1))
-        return None, d_logits.t() @ x, d_b
+        d_logits, d_b = vsn.select_backward(mask, x, d_out)
+        return None, d_logits.flatten(0, 1).t() @ x.flatten(0, 1), d_b
 
 
 def ssm_block(p: Params, name: str, norm: str, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -111,20 +109,18 @@ class _SsmBlock(torch.autograd.Function):
         w_ab = _stacked(w_a, w_b)
         u = F.linear(x, w_in, b_in)
         decay, state, y = scan.scan(F.linear(u, w_ab, _stacked(b_a, b_b)), w_c)
-        residual = F.linear(y, w_out, b_out)
-        out, total, mean, rstd = layernorm.normalise(u.flatten(0, 1), residual.flatten(0, 1), gain, bias, LN_EPS)
+        out, total, mean, rstd = layernorm.normalise(u, F.linear(y, w_out, b_out), gain, bias, LN_EPS)
         ctx.save_for_backward(x, u, decay, state, y, total, mean, rstd, w_in, w_ab, w_c, w_out, gain)
-        kept = (total.view_as(u), decay, state, rstd.view(u.shape[:2]))
-        ctx.mark_non_differentiable(*kept)
+        ctx.mark_non_differentiable(total, decay, state, rstd)
         ctx.set_materialize_grads(False)
-        return out.view_as(u), *kept
+        return out, total, decay, state, rstd
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_out: torch.Tensor, *_: None) -> tuple[torch.Tensor | None, ...]:
         x, u, decay, state, y, total, mean, rstd, w_in, w_ab, w_c, w_out, gain = ctx.saved_tensors
-        x, u, y = (a.flatten(0, 1) for a in (x, u, y))
-        d_total, d_gain, d_bias, d_b_out = layernorm.normalise_backward(total, mean, rstd, gain, d_out.flatten(0, 1))
+        d_total, d_gain, d_bias, d_b_out = layernorm.normalise_backward(total, mean, rstd, gain, d_out)
+        x, u, y, d_total = (a.flatten(0, 1) for a in (x, u, y, d_total))
         d_ab, d_b_ab, d_w_c = scan.scan_backward(decay, state, w_c, (d_total @ w_out).view_as(decay))
         d_ab, d_w_out = d_ab.flatten(0, 1), d_total.t() @ y
         d_b_in = torch.addmv(d_b_out, w_ab.t(), d_b_ab)  # the sum of d_u over the rows, without reading it

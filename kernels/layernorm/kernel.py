@@ -15,10 +15,11 @@ _PARTS = 256  # blocks of the backward at most: as many as one launch of `reduce
 def normalise(
     x: torch.Tensor, z: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(out, t = x + z, each [N, H]; mean, reciprocal standard deviation of t, each [N])."""
-    rows, channels = x.shape
-    out, total = x.new_empty(rows, channels), x.new_empty(rows, channels)
-    mean, rstd = x.new_empty(rows), x.new_empty(rows)
+    """(out, t = x + z, each [..., H]; mean, reciprocal standard deviation of t, each [...])."""
+    channels = gain.numel()
+    out, total = x.new_empty(x.shape), x.new_empty(x.shape)
+    mean, rstd = x.new_empty(x.shape[:-1]), x.new_empty(x.shape[:-1])
+    rows = mean.numel()
     inputs: list[build.Argument] = [a.contiguous() for a in (x, z, gain, bias)]
     args = (*inputs, float(eps), rows, channels, out, total, mean, rstd)
     build.launch("layernorm", "layernorm_forward", (build.ceil_div(rows, _ROWS),), (_LANES, _ROWS), *args)
@@ -28,13 +29,13 @@ def normalise(
 def normalise_backward(
     total: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(dt [N, H]; dgain, dbias, sum of dt over the rows, each [H]) from dL/dout."""
-    rows, channels = total.shape
+    """(dt [..., H]; dgain, dbias, sum of dt over the rows, each [H]) from dL/dout."""
+    rows, channels = mean.numel(), gain.numel()
     if channels > _CHANNELS:
         raise ValueError(f"total: {channels} channels, a row of the kernel holds at most {_CHANNELS}")
     part_rows = _ROWS * build.ceil_div(rows, _ROWS * _PARTS)
     blocks = build.ceil_div(rows, part_rows)
-    dt, parts = total.new_empty(rows, channels), total.new_empty(blocks, 3 * channels)
+    dt, parts = total.new_empty(total.shape), total.new_empty(blocks, 3 * channels)
     inputs: list[build.Argument] = [a.contiguous() for a in (total, mean, rstd, gain, dy)]
     args = (*inputs, rows, channels, part_rows, dt, parts)
     build.launch("layernorm", "layernorm_backward", (blocks,), (_LANES, _ROWS), *args)

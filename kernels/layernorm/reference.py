@@ -8,24 +8,25 @@ import torch
 def normalise(
     x: torch.Tensor, z: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(out, t = x + z, each [N, H]; mean, reciprocal standard deviation of t, each [N])."""
+    """(out, t = x + z, each [..., H]; mean, reciprocal standard deviation of t, each [...])."""
     total = x + z
     mean = total.mean(dim=-1, keepdim=True)
     centred = total - mean
     rstd = torch.rsqrt((centred * centred).mean(dim=-1, keepdim=True) + eps)
-    return centred * rstd * gain + bias, total, mean[:, 0], rstd[:, 0]
+    return centred * rstd * gain + bias, total, mean[..., 0], rstd[..., 0]
 
 
 def normalise_backward(
     total: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(dt [N, H]; dgain, dbias, sum of dt over the rows, each [H]) from dL/dout.
+    """(dt [..., H]; dgain, dbias, sum of dt over the rows, each [H]) from dL/dout.
 
     With v = (t - mean) rstd and e = gain dy: dt = rstd (e - mean(e) - v mean(e v)).
     """
-    v = (total - mean[:, None]).mul_(rstd[:, None])
+    n = gain.shape[0]
+    v = (total - mean[..., None]).mul_(rstd[..., None])
     vd = v * dy
-    dgain, n = vd.sum(dim=0), gain.shape[0]
-    along = (vd @ gain) / n
-    dt = (dy * gain).sub_(((dy @ gain) / n)[:, None]).addcmul_(v, along[:, None], value=-1.0).mul_(rstd[:, None])
-    return dt, dgain, dy.sum(dim=0), dt.sum(dim=0)
+    first, second = ((x @ gain)[..., None] / n for x in (dy, vd))
+    dt = (dy * gain).sub_(first).addcmul_(v, second, value=-1.0).mul_(rstd[..., None])
+    dgain, dbias, shift = (x.reshape(-1, n).sum(dim=0) for x in (vd, dy, dt))
+    return dt, dgain, dbias, shift

@@ -13,22 +13,24 @@ _PARTS = 256  # blocks of the backward at most: as many as one launch of `reduce
 
 
 def select(logits: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(mask, mask x F), each [N, F]."""
-    rows, features = x.shape
-    mask, out = x.new_empty(rows, features), x.new_empty(rows, features)
+    """(mask, mask x F), each [..., F]."""
+    features = x.shape[-1]
+    rows = x.numel() // features
+    mask, out = x.new_empty(x.shape), x.new_empty(x.shape)
     args = (logits.contiguous(), x.contiguous(), rows, features, mask, out)
     build.launch("vsn", "vsn_forward", (build.ceil_div(rows, _ROWS),), (_LANES, _ROWS), *args)
     return mask, out
 
 
 def select_backward(mask: torch.Tensor, x: torch.Tensor, dy: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(dL/dlogits [N, F], its sum over the rows [F])."""
-    rows, features = x.shape
+    """(dL/dlogits [..., F], its sum over the rows [F])."""
+    features = x.shape[-1]
+    rows = x.numel() // features
     if features > _FEATURES:
         raise ValueError(f"x: {features} features, a row of the kernel holds at most {_FEATURES}")
     part_rows = _ROWS * build.ceil_div(rows, _ROWS * _PARTS)
     blocks = build.ceil_div(rows, part_rows)
-    d_logits, parts = x.new_empty(rows, features), x.new_empty(blocks, features)
+    d_logits, parts = x.new_empty(x.shape), x.new_empty(blocks, features)
     args = (mask.contiguous(), x.contiguous(), dy.contiguous(), rows, features, part_rows, d_logits, parts)
     build.launch("vsn", "vsn_backward", (blocks,), (_LANES, _ROWS), *args)
     return d_logits, reduce.sum_rows(parts)

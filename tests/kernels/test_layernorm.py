@@ -61,7 +61,7 @@ def test_shapes_that_do_not_fit_are_named():
     x, z, gain, bias, dy = _random(4, 6)
     with pytest.raises(ValueError, match=r"^z: shape \[4, 5\]"):
         op.normalise(x, z[:, :5], gain, bias, EPS)
-    with pytest.raises(ValueError, match=r"^gain: shape \[5\]"):
-        op.normalise(x, z, gain[:5], bias, EPS)
+    with pytest.raises(ValueError, match=r"^bias: shape \[5\]"):
+        op.normalise(x, z, gain, bias[:5], EPS)
     with pytest.raises(ValueError, match=r"^dy: shape \[3, 6\]"):
         op.normalise_backward(x, x[:, 0], x[:, 0], gain, dy[:3])

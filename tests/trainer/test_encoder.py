@@ -1,12 +1,16 @@
 """The encoder's pieces against numbers computed outside the code, and its gradient against float64 differences."""
 
 import math
+from collections import Counter
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from foxhunt_assets.trainer import encoder
 from foxhunt_assets.trainer.params import Layout, param_table
+from kernels import build
+from tests.kernels import shim
 from tests.trainer.fold_by_hand import tiny_config
 
 F64 = torch.float64
@@ -132,6 +136,72 @@ def test_gradient_equals_central_differences():
         down = total().item()
         flat[at] = old
         assert (up - down) / (2 * step) == pytest.approx(float(grad.reshape(-1)[at]), rel=1e-5, abs=1e-8)
+
+
+class _Operations(TorchDispatchMode):
+    """Counts what would be a launch on a device: every operation but views and allocations."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        aliases = [r.alias_info for r in func._schema.returns]
+        view = any(a is not None and not a.is_write for a in aliases)
+        if not view and "empty" not in func.name():
+            self.seen[func.name().removeprefix("aten::")] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _through_sources(monkeypatch):
+    """Kernels run from their sources in the shim; the list of those launched."""
+    launched = []
+
+    def launch(family, function, grid, block, *args):
+        launched.append(function)
+        shim.run(build.source_path(family), function, grid, block, args)
+
+    monkeypatch.setattr(build, "launch", launch)
+    monkeypatch.setattr(build, "on_gpu", lambda x: x.dtype == torch.float32)
+    return launched
+
+
+def _forward_and_backward(dtype):
+    """({activation: value}, {input: gradient}, operations of each way) of one pass at small sizes."""
+    layout, g = Layout(param_table(tiny_config(), 45, 11, 12)), torch.Generator().manual_seed(7)
+    flat = torch.zeros(layout.size)
+    layout.initialise(flat, 5)
+    flat += 0.1 * torch.randn(layout.size, generator=g)
+    p = layout.leaves(flat.to(dtype))
+    x, account, carry = (torch.randn(shape, generator=g).to(dtype) for shape in ((5, 8, 45), (5, 12), (5, 8)))
+    dt, d_h = torch.rand(5, generator=g).to(dtype) + 0.5, torch.randn(5, 8, generator=g).to(dtype)
+    leaves = {
+        "carry": carry.requires_grad_(),
+        **{k: v for k, v in p.items() if layout.slices[k].stop <= layout.encoder.stop},
+    }
+    with _Operations() as forward:
+        e = encoder.encode(p, x, account, carry, dt)
+    with _Operations() as backward:
+        grads = dict(zip(leaves, torch.autograd.grad(e.h, list(leaves.values()), d_h)))
+    return {k: v.detach() for k, v in vars(e).items()}, grads, (forward.seen, backward.seen)
+
+
+def test_the_sources_compute_what_float64_does_in_few_launches(monkeypatch):
+    exact = _forward_and_backward(F64)
+    launched = _through_sources(monkeypatch)
+    activations, grads, (forward, backward) = _forward_and_backward(torch.float32)
+    for got, one in ((activations, exact[0]), (grads, exact[1])):
+        for name, value in one.items():
+            size = value.abs().max()
+            torch.testing.assert_close(got[name].to(F64) / size, value / size, rtol=0, atol=1e-5, msg=name)
+    block = ["scan_forward", "layernorm_forward"]
+    assert launched[:7] == ["vsn_forward", *block, *block, "attention_forward", "cfc_forward"]
+    assert forward == {"addmm": 8, "mm": 1}
+    assert backward == {"mm": 15, "addmm_": 2, "addmv": 2}
+    assert Counter(launched[7:]) == {
+        "cfc_backward": 1, "attention_backward": 1, "layernorm_backward": 2, "scan_backward": 2, "vsn_backward": 1,
+        "reduce_parts": 7,
+    }  # fmt: skip
 
 
 def _parameters() -> dict[str, torch.Tensor]:
