@@ -31,6 +31,8 @@ from typing import Any
 import torch
 
 from kernels import build
+from kernels.acting import kernel as acting_kernel
+from kernels.acting import reference as acting
 from kernels.attention import kernel as attention_kernel
 from kernels.attention import reference as attention
 from kernels.c51 import kernel as c51_kernel
@@ -44,10 +46,14 @@ from kernels.gae import kernel as gae_kernel
 from kernels.gae import reference as gae
 from kernels.gather import kernel as gather_kernel
 from kernels.gather import reference as gather
+from kernels.geometry import kernel as geometry_kernel
+from kernels.geometry import reference as geometry
 from kernels.layernorm import kernel as layernorm_kernel
 from kernels.layernorm import reference as layernorm
 from kernels.lob import kernel as lob_kernel
 from kernels.lob import reference as lob
+from kernels.lookahead import kernel as lookahead_kernel
+from kernels.lookahead import reference as lookahead
 from kernels.pack import op as pack
 from kernels.philox import kernel as philox_kernel
 from kernels.philox import reference as philox
@@ -57,6 +63,8 @@ from kernels.reduce import kernel as reduce_kernel
 from kernels.reduce import reference as reduce
 from kernels.scan import kernel as scan_kernel
 from kernels.scan import reference as scan
+from kernels.statistics import kernel as statistics_kernel
+from kernels.statistics import reference as statistics_reference
 from kernels.sumtree import kernel as sumtree_kernel
 from kernels.sumtree import reference as sumtree
 from kernels.vsn import kernel as vsn_kernel
@@ -104,6 +112,8 @@ def rows() -> list[Row]:
         found += _encoder_rows(r)
     for r in (128, 1024):
         found += _learning_rows(r)
+    for r in (128, 1024):
+        found += _measurement_rows(r)
     for b in (128, 8192, 131_072):
         found += _order_rows(b)
     found += _tree_rows()
@@ -220,6 +230,43 @@ def _learning_rows(r: int) -> list[Row]:
             (logits[:, :11].contiguous(), legal, draws, 0.01), r * (11 * 9 + 20), tolerance=1e-5),
         Row(f"GAE {steps} x {r}", gae_kernel.gae, gae.gae, (*rollout, *flags, 0.99, 0.95), steps * r * 22,
             tolerance=1e-5),
+    ]  # fmt: skip
+
+
+def _measurement_rows(r: int) -> list[Row]:
+    """What diagnostics measure of a batch of R accounts each step."""
+    wide = [torch.randn(32 * r, 128, device="cuda") for _ in range(8)]
+    narrow = [torch.randn(32 * r, 56, device="cuda") for _ in range(3)]
+    h, before = torch.randn(2, r, 128, device="cuda")
+    starts, n = torch.rand(r, device="cuda") < 0.1, 11
+    px = torch.randint(100, 130, (5000, 10), device="cuda", dtype=torch.int32)
+    now = torch.randint(0, 4000, (r,), device="cuda")
+    moments = torch.zeros(56, lookahead.MOMENTS, dtype=torch.float64, device="cuda")
+    tape = (torch.randn(r, 32, 56, device="cuda"), px, px + 1, now, now + 3, lob.ABSENT, 0.0, moments)
+    q, pi = torch.randn(2, r, n, device="cuda")
+    action, draws, v = now % n, torch.randint(0, 2**32, (r,), device="cuda"), torch.randn(r, device="cuda")
+    low, sigmas = torch.tensor(-1.0, device="cuda"), torch.linspace(-3, 3, 21, dtype=torch.float64, device="cuda")
+    said = acting.Heads(
+        torch.randn(r, n, 21, device="cuda"), q, low, -low, v, pi, pi.softmax(1), torch.ones_like(q).bool(),
+        torch.randn(r, 3, 21, device="cuda"), sigmas,
+    )  # fmt: skip
+    done = acting.Acted(action, draws, action, starts, now, torch.randint(-1, 21, (5000, 3), device="cuda"))
+    paid = acting.Paid(v, v, v, draws, draws, torch.zeros_like(starts))
+    history = acting.History(  # nothing in it moves from call to call
+        torch.zeros(r, n, dtype=torch.float64, device="cuda"), action.clone(),
+        torch.zeros(256, n, dtype=torch.int64, device="cuda"), torch.zeros(1, dtype=torch.int64, device="cuda"),
+        torch.zeros(1, dtype=torch.float64, device="cuda"),
+    )  # fmt: skip
+    scale = acting.Scale(0.01, 0.01, 0.01, 5000.0, 5.0, 1 / 64)
+    return [
+        Row(f"statistics of 11 matrices of {32 * r} rows", statistics_kernel.summary, statistics_reference.summary,
+            ([*wide, *narrow], None, [False] * 11, 8.0), 32 * r * 4 * (8 * 128 + 3 * 56), tolerance=1e-9),
+        Row(f"geometry {r} x 128", geometry_kernel.geometry, geometry.geometry, (h, before, starts), 2 * r * 512,
+            tolerance=1e-9),
+        Row(f"acting batch {r}", acting_kernel.acting, acting.acting, (said, done, paid, history, scale),
+            r * (4 * (21 + 3 * n + 63 + 5) + n + 19 * 8), tolerance=1e-9),
+        Row(f"look-ahead {r} x 56", lookahead_kernel.correlate, lookahead.correlate, tape, r * (56 * 4 + 32),
+            tolerance=1e-9),
     ]  # fmt: skip
 
 

@@ -3,15 +3,20 @@
 import pytest
 import torch
 
+from kernels.acting import op as acting
 from kernels.c51 import op as c51
 from kernels.gae import op as gae
 from kernels.gather import op as gather
+from kernels.geometry import op as geometry
 from kernels.lob import op as lob
+from kernels.lookahead import op as lookahead
 from kernels.pack import op as pack
 from kernels.policy import op as policy
 from kernels.reduce import op as reduce
 from kernels.scan import op as scan
+from kernels.statistics import op as statistics
 from kernels.sumtree import op as sumtree
+from tests.kernels.cases import acting_parts, made
 
 F, I64, I32, FLAG = torch.zeros(2, 3), torch.zeros(2).long(), torch.zeros(2, 3).int(), torch.zeros(2, 3).bool()
 NO = torch.zeros(2).bool()
@@ -54,8 +59,29 @@ WRONG = {
     "a number in half": ("sources\\[1\\]", lambda: pack.Pack([F, F.half()])),
     "numbers a column": ("sources\\[0\\]", lambda: pack.Pack([F[:, 0]])),
     "a sum of flags": ("x", lambda: reduce.sum_rows(FLAG)),
+    "no matrix": ("matrices", lambda: statistics.summary({}, 1.0)),
+    "a matrix of flags": ("seen", lambda: statistics.summary({"seen": FLAG}, 1.0)),
+    "a matrix without rows": ("seen", lambda: statistics.summary({"seen": F[:0]}, 1.0)),
+    "shares of no matrix": ("shares", lambda: statistics.summary({"seen": F}, 1.0, {"other"})),
+    "rows by number in int32": ("at", lambda: statistics.summary({"seen": F}, 1.0, at=I32[0])),
+    "carry of other units": ("before", lambda: geometry.geometry(F, F.T, NO)),
+    "starts as numbers": ("left_out", lambda: geometry.geometry(F, F, I64)),
+    "moments in float32": ("moments", lambda: lookahead.correlate(F[None], I32, I32, I64[:1], I64[:1], 0.1, F)),
+    "an ask a level": ("ask_px", lambda: lookahead.correlate(F[None], I32, I32[0], I64[:1], I64[:1], 0.1, F)),
+    "a float for an action": ("executed", lambda: _acting(executed=torch.zeros(150))),
+    "labels of another horizon": ("labels", lambda: _acting(labels=torch.zeros(40, 3).long())),
+    "one action": ("q_logits", lambda: _acting(**_of_one_action())),
     "a fill of other levels": ("per_level", lambda: lob.take(lob.new_memory(2, 3), torch.zeros(2, 4).long())),
 }
+
+
+def _acting(**wrong):
+    return acting.acting(*acting_parts(made("acting_batch") | wrong))
+
+
+def _of_one_action():
+    narrow = ("q_logits", "q_values", "pi_logits", "pi", "legal", "shares", "counts")
+    return {name: x[:, :1] for name, x in made("acting_batch").items() if name in narrow}
 
 
 @pytest.mark.parametrize("case", WRONG)
