@@ -145,7 +145,6 @@ class Layout:
 
 
 def grads_into(flat: torch.Tensor, layout: Layout, grads: Mapping[str, torch.Tensor]) -> None:
-    """Copy named gradients into their places of the flat gradient buffer."""
+    """Copy named gradients into their places of the flat gradient buffer: one launch for all on a device."""
     views = layout.views(flat)
-    for name, grad in grads.items():
-        views[name].copy_(grad)
+    torch._foreach_copy_([views[name] for name in grads], list(grads.values()))

@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foxhunt_assets.trainer import encoder
-from foxhunt_assets.trainer.params import Layout, param_table
+from foxhunt_assets.trainer.params import Layout, grads_into, param_table
 from kernels import build
 from tests.kernels import shim
 from tests.trainer.fold_by_hand import tiny_config
@@ -136,6 +136,16 @@ def test_gradient_equals_central_differences():
         down = total().item()
         flat[at] = old
         assert (up - down) / (2 * step) == pytest.approx(float(grad.reshape(-1)[at]), rel=1e-5, abs=1e-8)
+
+
+def test_named_gradients_land_in_their_places_and_nowhere_else():
+    layout = Layout(param_table(tiny_config(), 45, 11, 12))
+    flat, g = torch.full((layout.size,), -7.0), torch.Generator().manual_seed(0)
+    grads = {name: torch.randn(x.shape, generator=g) for name, x in layout.views(flat).items() if name != "attn_q"}
+    grads_into(flat, layout, grads)
+    for name, where in layout.slices.items():
+        expected = grads[name].flatten() if name in grads else torch.full((8,), -7.0)
+        assert torch.equal(flat[where], expected)
 
 
 class _Operations(TorchDispatchMode):
