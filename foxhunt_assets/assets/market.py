@@ -212,6 +212,7 @@ def _report_values(report: dict[str, Any]) -> dict[str, Any]:
         shown[name] = (
             dict(list(found.items())[:_SHOWN]) if isinstance(found, dict) else [t[:200] for t in found[:_SHOWN]]
         )
+    shown["order_errors"] = {name: n for name, n in report["order_errors"].items() if n}
     return shown
 
 

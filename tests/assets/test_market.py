@@ -125,6 +125,18 @@ def test_what_speaks_against_a_file_that_decodes_is_shown(home):
     assert len(single) > 25 and {k: shown[k] for k in single} == single, "no single value of the report is left out"
 
 
+def test_orders_that_the_book_did_not_know_are_shown(home):
+    """An MBO file from the middle of a day: the orders before it are not in its book."""
+    _, instance, world = home
+    orders = [made.mbo(T0, "C", "B", 9, 20_000, 5), made.mbo(T0 + MS, "C", "B", 8, 20_000, 5)]
+    orders += [made.mbo(T0 + 2 * MS, "A", "B", 1, 20_000, 5), made.mbo(T0 + 3 * MS, "A", "A", 2, 20_001, 5)]
+    path = made.write_mbo(world.settings.data_dir / "m.synthetic.mbo.dbn", orders)
+    register_files(instance, list(world.source_files()))
+    key = key_of(world, path.name)
+    assert run(home, key).success
+    assert gates.require(instance, "es_snapshots", key).metadata["order_errors"] == {"unknown_cancel": 2}
+
+
 def test_a_cut_file_is_quarantined_with_its_reason_and_stops_no_other(home):
     _, instance, world = home
     good, cut = (key_of(world, name) for name in "ab")
