@@ -116,9 +116,31 @@ def load(env: Mapping[str, str] = os.environ) -> Settings:
     parts = {name: _table(path, name, cls, raw.get(name, {})) for name, cls in _TABLES.items()}
     if env.get("FOXHUNT_DATA_DIR"):
         parts["data"] = dataclasses.replace(parts["data"], dir=str(Path(env["FOXHUNT_DATA_DIR"]).absolute()))
+    parts["training"] = dataclasses.replace(
+        parts["training"], overrides=_from_environment(env, parts["training"].overrides)
+    )
     settings = Settings(home=home, **parts)
     _check(path, settings)
     return settings
+
+
+# Variable -> (table and key of the training configuration it sets, what its values mean).
+_VARIABLES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "FOXHUNT_DETERMINISTIC": ("run", "deterministic", {"0": 0, "1": 1, "2": 2}),
+    "FOXHUNT_USE_ROLLOUT": ("learning", "mode", {"0": "per_step", "1": "rollout"}),
+}
+
+
+def _from_environment(env: Mapping[str, str], overrides: Any) -> Any:
+    """training.overrides with what the environment says instead; a variable that is empty says nothing."""
+    for variable, (table, key, meanings) in _VARIABLES.items():
+        if not (text := env.get(variable)):
+            continue
+        if text not in meanings:
+            raise BadInput(f"{variable} is {text!r}; set it to {', '.join(meanings)}, or leave it out")
+        if isinstance(overrides, Mapping):  # `_check` names what it is otherwise
+            overrides = {**overrides, table: {**overrides.get(table, {}), key: meanings[text]}}
+    return overrides
 
 
 def _table(path: Path, name: str, cls: type, raw: Mapping[str, Any]) -> Any:

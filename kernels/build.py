@@ -73,8 +73,9 @@ def _parameter(text: str) -> Parameter:
     return Parameter(name, " ".join(kind), "*" in declared)
 
 
+@cache
 def kernel_hashes() -> dict[str, str]:
-    """family -> sha256 of its source and flags: the kernel identity a manifest carries. Needs no GPU."""
+    """family -> sha256 of its source and flags: the kernel identity a manifest carries. Needs no GPU; read once."""
     return {family: _hash(family) for family in families()}
 
 

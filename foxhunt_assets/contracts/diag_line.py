@@ -11,8 +11,14 @@ from functools import cache
 
 import numpy as np
 
-from foxhunt_assets.contracts.diag import Value, live_leaves, nest, row_faults
+from foxhunt_assets.contracts.diag import Value, live_by_path, live_leaves, nest, row_faults
 from foxhunt_assets.errors import ContractBroken
+
+# The producers of leaves in the order of a row.
+STAGES = (
+    "host", "gather", "encode", "heads", "act", "simulate", "reward", "replay", "rollout", "controllers", "losses",
+    "backward", "combine", "encoder_backward", "optimise", "target", "checksums", "diag",
+)  # fmt: skip
 
 
 class DiagLine:
@@ -20,7 +26,7 @@ class DiagLine:
 
     def __init__(self) -> None:
         leaves = live_leaves()
-        marks = nest({leaf.path: f"@{i}" for i, leaf in enumerate(leaves)})
+        marks = nest({leaf.path: f"@{i}" for i, leaf in enumerate(leaves)})  # type: ignore[misc]
         parts = re.split(r'"@(\d+)"', json.dumps(marks, separators=(",", ":")).replace("%", "%%"))
         self._text = "%s".join(parts[::2]) + "\n"
         self._leaves = [leaves[int(number)] for number in parts[1::2]]
@@ -51,5 +57,14 @@ def diag_line() -> DiagLine:
 
 
 def _broken(row: Mapping[str, Value]) -> ContractBroken:
-    faults = row_faults(row)
-    return ContractBroken(f"step {row.get('step')}: {faults[0]} ({len(faults)} leaves at fault)")
+    """Names the fault of the earliest stage: what comes after it may only carry the fault on."""
+    known = live_by_path()
+
+    def stage(fault: str) -> int:
+        leaf = known.get(fault.split(": ")[0])
+        return STAGES.index(leaf.producer) if leaf else -1
+
+    faults = sorted(row_faults(row), key=stage)
+    path = faults[0].split(": ")[0]
+    made = f"; stage {known[path].producer} made it" if path in known else ""
+    return ContractBroken(f"step {row.get('step')}: {faults[0]}{made} ({len(faults)} leaves at fault)")

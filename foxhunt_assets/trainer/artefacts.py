@@ -33,6 +33,7 @@ from foxhunt_assets.trainer.numbers import Row
 from foxhunt_assets.trainer.rule_config import rule_config
 from foxhunt_assets.trainer.run_spec import RunSpec
 from foxhunt_assets.trainer.world import World
+from kernels.build import kernel_hashes
 
 TRAIN_DIAG, EVAL_DIAG = "diag.jsonl", "eval_diag.jsonl"
 CONFIG, TRADES, EQUITY_FILE, TIMING_FILE = "config.json", "trades.parquet", "equity.parquet", "timing.parquet"
@@ -114,7 +115,10 @@ def config_sha256(spec: RunSpec) -> str:
 
 def manifest_identity(spec: RunSpec, world: World) -> dict[str, Any]:
     """What made this folder: code, configuration, inputs, libraries and device; compared, never byte by byte."""
-    return {**_identity(spec, world), "kind": spec.kind, **machine(world), "threads": spec.config.run.threads}
+    return {
+        **_identity(spec, world), "kind": spec.kind, **machine(world), "threads": spec.config.run.threads,
+        "kernels": kernel_hashes(),
+    }  # fmt: skip
 
 
 def machine(world: World) -> dict[str, Any]:

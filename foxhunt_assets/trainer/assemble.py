@@ -37,7 +37,7 @@ class Assembly:
 def assemble(spec: RunSpec, held: Row | None = None) -> Assembly:
     """Load the fold and build everything. held: the last training row, for an evaluation."""
     device = pick_device(spec.device)
-    pin_bits(spec.config.run.threads)
+    pin_bits(spec.config.run.threads, spec.config.run.deterministic)
     tape = load_tape(Path(spec.fold_dir), spec.snapshots, spec.config, device)
     _same_fold(spec, folds.data_version(tape.spec))
     world = World(spec.config, spec.seed, tape, torch.device(device), spec.kind == "evaluate")
@@ -74,7 +74,7 @@ def _same_fold(spec: RunSpec, found: str) -> None:
 
 def _shapes(world: World) -> learn.Shapes:
     c = world.config
-    rows = c.learning.rollout_steps * c.model.accounts // c.learning.minibatches
+    rows = c.learning.window_rows * c.model.accounts // c.learning.window_minibatches
     width = world.tape.features.shape[1]
     return learn.Shapes(rows, c.learning.replay_rows, c.model.window, width, c.model.hidden)
 
@@ -85,13 +85,18 @@ def pick_device(device: str) -> str:
     return device
 
 
-def pin_bits(threads: int) -> None:
-    """Fix what moves sums: thread count, float32 matrix products in float32, deterministic variants."""
+def pin_bits(threads: int, deterministic: int) -> None:
+    """Fix what moves sums: thread count, precision of float32 matrix products, deterministic variants.
+
+    deterministic: RunConfig's. Only mode 1 pins workspaces and refuses variants whose bits may move.
+    """
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision("high" if deterministic == 0 else "highest")
+    # it hides reads of memory nobody wrote
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    if deterministic != 1:
+        return
     # cuBLAS is reproducible only with workspaces of its own (its documentation, "Results reproducibility"), and torch
     # refuses matrix products in its deterministic mode without them; read when CUDA is first used.
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
-    torch.set_num_threads(threads)
-    torch.set_float32_matmul_precision("highest")
     torch.set_deterministic_debug_mode("error")  # the other call imports the whole compiler: seconds a process
-    # it hides reads of memory nobody wrote
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -183,7 +183,7 @@ class Collector:
         Where an episode goes on, V of the next row replaces it: the same state, seen with the next step's batch.
         """
         w, b, o = self.w, self.w.buffers, self.outcome
-        t = w.clock.step % w.config.learning.rollout_steps
+        t = w.clock.step % w.config.learning.window_rows
         b["v_next"].copy_(self._value_next())
         w.rollout.arrive(t, b["v_t"])
         entries = (b["action"][:, None] == self.entries).any(1)
@@ -199,7 +199,7 @@ class Collector:
         b["rollout_t"].fill_(t)
         if flags.closes:
             w.rollout.finish()
-            b["rollout_windows"].add_(1)
+            b["rollout_windows"].add_(not w.config.learning.per_step)  # of rollout mode alone
 
     def advance(self, flags: Flags) -> None:
         if not flags.last:

@@ -44,8 +44,11 @@ class LearningConfig:
 
     epochs x minibatches passes over the window's B x T rows; each adds replay_rows sampled transitions.
     kl_stop: k3 KL over which the rest of a window's minibatches is left out.
+    mode: rollout, or per_step: every row is a window of its own and updates once, on its one-step TD errors, which a
+    termination gates; rollout_steps, epochs, minibatches and gae_lambda then say nothing.
     """
 
+    mode: str = "rollout"
     rollout_steps: int = 256
     epochs: int = 4
     minibatches: int = 4
@@ -74,11 +77,31 @@ class LearningConfig:
     reward_scale: float = 0.01
     popart_beta: float = 0.001
 
+    @property
+    def per_step(self) -> bool:
+        return self.mode == "per_step"
+
+    @property
+    def window_rows(self) -> int:
+        """Rows an update learns from, times accounts."""
+        return 1 if self.per_step else self.rollout_steps
+
+    @property
+    def window_epochs(self) -> int:
+        return 1 if self.per_step else self.epochs
+
+    @property
+    def window_minibatches(self) -> int:
+        """Minibatches an epoch."""
+        return 1 if self.per_step else self.minibatches
+
 
 @dataclass(frozen=True)
 class RunConfig:
     """n_steps: training steps. n_eval_steps: evaluation steps, None for the whole range.
     checkpoint_every: steps between resumable checkpoints. threads: torch threads, part of the identity (it moves sums).
+    deterministic: what float32 products may do on a GPU. 1: IEEE float32, fixed workspaces and algorithms. 0: TF32.
+    2: a control, the library's own choice of algorithm in IEEE float32. Only 1 promises the same bits twice.
     """
 
     n_steps: int = 20_000
@@ -86,6 +109,7 @@ class RunConfig:
     warmup_steps: int = 256
     checkpoint_every: int = 1_024
     threads: int = 2
+    deterministic: int = 1
 
 
 @dataclass(frozen=True)
@@ -140,6 +164,7 @@ _PROFILES: dict[str, dict[str, Any]] = {
     "full": {},
 }  # fmt: skip
 PROFILES = tuple(_PROFILES)
+MODES = ("rollout", "per_step")
 
 
 def from_profile(profile: str, overrides: Mapping[str, Any] | None = None) -> TrainerConfig:
@@ -219,6 +244,8 @@ def _check(c: TrainerConfig) -> TrainerConfig:
             type(a) is type(b) and a < b for a, b in itertools.pairwise((0, *c.labels.horizons))
         ),
         "labels.horizons must be three (h1, h2, h3 of the diagnostics)": len(c.labels.horizons) == 3,
+        f"learning.mode must be one of {', '.join(MODES)}": le.mode in MODES,
+        "run.deterministic must be 0, 1 or 2": c.run.deterministic in (0, 1, 2),
         "learning.rollout_steps must be 32 to 1024": 32 <= le.rollout_steps <= 1024,
         "learning.gamma and gae_lambda must lie in [0, 1]": 0 <= le.gamma <= 1 and 0 <= le.gae_lambda <= 1,
         "learning.beta1 and beta2 must lie in [0, 1)": 0 <= le.beta1 < 1 and 0 <= le.beta2 < 1,

@@ -33,6 +33,12 @@ _SLOT_BACKED = (
 )  # fmt: skip
 
 
+# What only rollout mode has; the contract wants 0 in per_step.
+_OF_A_WINDOW = (
+    "rollout.minibatches_run", "rollout.kl_first", "rollout.kl_last", "rollout.kl_stops_cum",
+)  # fmt: skip
+
+
 class DiagBuilder:
     """Measures rows of either phase. held: the last training row, whose held leaves an evaluation repeats.
 
@@ -79,7 +85,7 @@ class DiagBuilder:
             *measure.groups(w, c, b), Group(lambda: measure_learning.events(w, c, b)),
             Group(self._count, self._finish_counts),
             Group(checksums.measure, checksums.finish),
-            Group(lambda: measure_learning.configuration(b)), Group(lambda: measure_learning.statistics(b)),
+            Group(lambda: measure_learning.configuration(w.config, b)), Group(lambda: measure_learning.statistics(b)),
         ]  # fmt: skip
         if not w.evaluating:
             groups += [
@@ -117,6 +123,8 @@ class DiagBuilder:
     def _complete(self, measured: Row) -> Row:
         """Contract order; in evaluation train_only leaves are 0, unmeasured held ones repeat the last training row."""
         row = {path: measured.pop(path) if path in measured else self._unmeasured(path) for path in self.order}
+        if not self.w.evaluating and self.w.config.learning.per_step:
+            row |= dict.fromkeys(_OF_A_WINDOW, 0)
         if measured:
             raise ContractBroken(
                 f"diagnostics: measured but not live in the contract: {', '.join(sorted(measured)[:5])}"

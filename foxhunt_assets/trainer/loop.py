@@ -63,7 +63,7 @@ def _training_steps(
     log = RowLog(run, writer, ticker, trades)
     with Outbox(run.world.device, log.take) as outbox:
         for step in range(first, c.run.n_steps):
-            flags = Flags(closes=(step + 1) % c.learning.rollout_steps == 0, last=step == c.run.n_steps - 1)
+            flags = Flags(closes=(step + 1) % c.learning.window_rows == 0, last=step == c.run.n_steps - 1)
             update += _training_row(run, flags)
             outbox.post(run.diag.outgoing)
             if (step + 1) % c.run.checkpoint_every == 0 and not flags.last:
@@ -85,6 +85,9 @@ def _training_row(run: Assembly, flags: Flags) -> int:
         run.runner.run(flags, "collect", "measure", "advance")
         return 0
     c = run.world.config.learning
+    if c.per_step:
+        run.runner.run(flags, "collect", "shuffle", "learn", "measure", "advance")
+        return 1
     run.runner.run(flags, "collect")
     for _ in range(c.epochs):
         run.runner.run(Flags(), "shuffle")

@@ -16,6 +16,7 @@ from foxhunt_assets.simulator.state import specs as account_specs
 from foxhunt_assets.simulator.units import REASONS, TRADE_FIELDS
 from foxhunt_assets.trainer import learn, rollout, slots
 from foxhunt_assets.trainer.collect import Collector
+from foxhunt_assets.trainer.config import TrainerConfig
 from foxhunt_assets.trainer.numbers import Numbers, Read, Row
 from foxhunt_assets.trainer.params import BRANCHES
 from foxhunt_assets.trainer.program import Flags
@@ -264,7 +265,7 @@ def statistics(b: Mapping[str, torch.Tensor]) -> Numbers:
     }
 
 
-def configuration(b: Mapping[str, torch.Tensor]) -> Numbers:
+def configuration(config: TrainerConfig, b: Mapping[str, torch.Tensor]) -> Numbers:
     """Slots that the configuration set and something reads."""
     isv, i = b["isv_full"], "isv_config."
     h1, h2, h3 = slots.FRD_HORIZONS
@@ -275,7 +276,7 @@ def configuration(b: Mapping[str, torch.Tensor]) -> Numbers:
         i + "frd_bucket_range_sigma": isv[slots.FRD_RANGE], i + "popart_beta": isv[slots.POPART_BETA],
         i + "exploration_scale": isv[slots.EXPLORATION_SCALE],
         i + "ppo_rollout_horizon": isv[slots.ROLLOUT_HORIZON].long(),
-        "rollout.enabled": 1,
+        "rollout.enabled": int(not config.learning.per_step),
         "risk_stack.cmdp.max_open_units": isv[slots.MAX_OPEN_UNITS].long(),
         "risk_stack.trail_factors.tighten": isv[slots.TRAIL_TIGHTEN],
         "risk_stack.trail_factors.loosen": isv[slots.TRAIL_LOOSEN],

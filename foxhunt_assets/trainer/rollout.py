@@ -87,8 +87,8 @@ class Rollout:
         words = philox.words(seed, "minibatch", update, rows, 1)[:, 0]
         self.b["epoch_order"].copy_(torch.argsort(words, stable=True))
 
-    def minibatch(self, number: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Rows of minibatch `number` (0-dim int64) of the epoch that was shuffled: [M, ...] by name of LEARNED."""
+    def minibatch(self, number: torch.Tensor, into: Sequence[torch.Tensor]) -> None:
+        """Copy the rows of minibatch `number` (0-dim int64) of the epoch to [M, ...] tensors, ordered as LEARNED."""
         size = self.steps * self.accounts // self.minibatches
         (rows,) = self._order.take_run(number[None], size, size)
-        return dict(zip(LEARNED, self._learned.take(rows)))
+        self._learned.take(rows, into)

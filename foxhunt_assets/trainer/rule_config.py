@@ -18,7 +18,8 @@ def rule_config(config: TrainerConfig, root: str, n_train: int) -> RuleConfig:
     """n_train: training steps, which an evaluation's own configuration does not tell."""
     facts = contract(root)
     return RuleConfig(
-        accounts=config.model.accounts, n_train=n_train, rollout_steps=config.learning.rollout_steps,
+        accounts=config.model.accounts, n_train=n_train, rollout=not config.learning.per_step,
+        rollout_steps=config.learning.rollout_steps,
         replay_capacity=config.learning.replay_capacity, replay_rows=config.learning.replay_rows,
         max_units=config.env.max_units, tick_cents=facts.tick_cents, multiplier_cents=facts.multiplier_cents,
         fee_cents=tuple(cents for _, cents in config.env.fee_cents or facts.fee_cents),
@@ -30,6 +31,6 @@ def config_leaves(config: TrainerConfig) -> Row:
     """The live `config` leaves whose value a configuration fixes, as a row writes them."""
     isv = torch.zeros(slots.N_SLOTS, dtype=torch.float32)
     slots.bootstrap(isv, config)
-    found = finished(Group(lambda: measure_learning.configuration({"isv_full": isv})))
+    found = finished(Group(lambda: measure_learning.configuration(config, {"isv_full": isv})))
     fixed = {leaf.path for leaf in live_leaves() if leaf.phase_rule == "config"}
     return written({path: value for path, value in found.items() if path in fixed})

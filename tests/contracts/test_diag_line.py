@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from foxhunt_assets.contracts.diag import live_leaves, nest, row_faults
-from foxhunt_assets.contracts.diag_line import diag_line
+from foxhunt_assets.contracts.diag_line import STAGES, diag_line
 from foxhunt_assets.errors import ContractBroken
 
 
@@ -39,14 +39,22 @@ def test_what_is_not_finite_is_named(leaf, value):
         diag_line().text(_row(0) | {leaf: value})
 
 
+def test_the_earliest_stage_is_named_and_every_producer_is_a_stage():
+    assert {leaf.producer for leaf in live_leaves()} <= set(STAGES)
+    with pytest.raises(
+        ContractBroken, match=r"loss\.pi: nan is not finite; stage losses made it \(3 leaves at fault\)"
+    ):
+        diag_line().text(_row(0) | dict.fromkeys(("optim.update_norm", "loss.pi", "optim.q.grad_norm"), math.nan))
+
+
 def test_bounds_missing_and_extra_leaves_are_named():
-    with pytest.raises(ContractBroken, match="pi.entropy_mean: -0.1 is under 0"):
+    with pytest.raises(ContractBroken, match=r"pi\.entropy_mean: -0\.1 is under 0"):
         diag_line().text(_row(0) | {"pi.entropy_mean": -0.1})
     row = _row(0)
     del row["loss.v"]
-    with pytest.raises(ContractBroken, match="loss.v: missing"):
+    with pytest.raises(ContractBroken, match=r"loss\.v: missing"):
         diag_line().text(row)
-    with pytest.raises(ContractBroken, match="nothing.of.this: not in the contract"):
+    with pytest.raises(ContractBroken, match=r"nothing\.of\.this: not in the contract"):
         diag_line().text(_row(0) | {"nothing.of.this": 1})
     with pytest.raises(ContractBroken, match="step x: step: 'x' is not int"):
         diag_line().text(_row(0) | {"step": "x"})

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from foxhunt_assets import storage
@@ -21,8 +22,10 @@ from foxhunt_assets.contracts.diag import flatten, leaves, live_leaves
 from foxhunt_assets.contracts.sidecar import read_diag
 from foxhunt_assets.determinism.compare import compare_runs
 from foxhunt_assets.errors import BadInput, ContractBroken
-from foxhunt_assets.trainer import checkpoint, diag, loop
+from foxhunt_assets.trainer import checkpoint, diag, loop, rollout
+from foxhunt_assets.trainer.program import StageFault
 from foxhunt_assets.trainer.run_spec import RunSpec
+from kernels.build import KernelError
 from tests.trainer.fold_by_hand import evaluation_of, make_fold_on_disk, tiny_config
 
 
@@ -130,6 +133,40 @@ def test_a_resumed_training_equals_an_uninterrupted_one(trained, tmp_path, monke
     assert compare_runs(Path(trained.out), Path(spec.out)).verdict == "PASS"
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore"), "out of device memory (CUDA out"),
+        (KernelError("kernel gae_returns: not started with grid (1,)"), "kernel gae_returns: not started"),
+    ],
+)
+def test_a_device_that_gives_up_stops_the_run_and_names_the_stage(trained, tmp_path, monkeypatch, error, said):
+    spec = _other(trained, tmp_path)
+
+    def give_up(*_):
+        raise error
+
+    monkeypatch.setattr(rollout.Rollout, "finish", give_up)
+    with pytest.raises(StageFault, match=r"stage collect\.rollout: ") as raised:
+        loop.train(spec, _quiet)
+    assert said in str(raised.value) and "\n" not in str(raised.value)
+    assert list(Path(spec.resume).glob("step_*"))
+
+
+def test_one_update_a_row_trains_evaluates_and_keeps_the_contract(trained, tmp_path):
+    config = replace(trained.config, learning=replace(trained.config.learning, mode="per_step", replay_rows=8))
+    spec = _other(trained, tmp_path, config=config)
+    loop.train(spec, _quiet)
+    columns = read_diag(Path(spec.out) / "diag.jsonl")
+    assert not columns["rollout.enabled"].any() and not columns["rollout.windows_cum"].any()
+    assert (columns["optim.update_norm"] > 0).all()  # every row moved the weights
+    assert storage.read_json(Path(spec.out) / "train_summary.json")["updates"] == config.run.n_steps
+    # one-step TD: the advantage of a row is its return less its value
+    close = columns["rollout.adv_mean"] - (columns["rollout.returns_mean"] - columns["v.pred_mean"])
+    assert abs(close).max() < 1e-5
+    loop.evaluate(evaluation_of(spec), _quiet)
+
+
 def test_a_checkpoint_of_another_machine_is_not_gone_on_from(trained, tmp_path, monkeypatch):
     spec, save = _other(trained, tmp_path), checkpoint.Resume.save
 
@@ -227,8 +264,9 @@ def test_orders_that_are_none_are_refused(tmp_path, text):
 
 def test_a_row_outside_its_bounds_stops_the_run_and_is_named(trained, tmp_path, monkeypatch):
     spec = _other(trained, tmp_path)
-    monkeypatch.setattr(diag, "_typed", lambda dtype, path, value: -1 if path == "per.len" else value)
-    with pytest.raises(ContractBroken, match=r"step 0: per\.len: -1\.0 is under 0\.0"):
+    written = diag.written
+    monkeypatch.setattr(diag, "written", lambda values: written(values | {"per.len": -1}))
+    with pytest.raises(ContractBroken, match=r"step 0: per\.len: -1\.0 is under 0\.0; stage replay made it"):
         loop.train(spec, _quiet)
 
 

@@ -80,7 +80,7 @@ def pred_triangle(x: Phase) -> np.ndarray:
 def branch_norms(x: Phase) -> np.ndarray:
     """Where no policy update ran, the squares of the 15 branch norms sum to that of grad_norm_pre_clip."""
     squares = np.sum([x[f"optim.{b}.grad_norm"] ** 2 for b in _BRANCHES], axis=0)
-    no_update = change(x["rollout.windows_cum"]) == 0
+    no_update = (change(x["rollout.windows_cum"]) == 0) & x.config.rollout
     return no_update & differ(x["optim.grad_norm_pre_clip"] ** 2, squares)
 
 
