@@ -7,7 +7,6 @@ Prioritised replay: Schaul 2016 (1511.05952, sections 3.3 and 3.4).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -16,6 +15,7 @@ from foxhunt_assets.trainer.config import TrainerConfig
 from kernels.philox import op as philox
 from kernels.ring import op as ring
 from kernels.sumtree import op as sumtree
+from kernels.td.op import Drawn
 
 PRIORITY_EPS = 1e-3  # keeps a transition of zero loss drawable (Schaul 2016, section 3.3)
 
@@ -25,6 +25,7 @@ COLUMNS = (
     "legal_next", "step",
 )  # fmt: skip
 INSERTED = tuple(f"replay_{c}" for c in COLUMNS)
+TAKEN = (*COLUMNS, "draws")  # what a sampled transition comes with
 WRITES = (*INSERTED, "replay_draws", "replay_count", "priority_tree")
 
 
@@ -44,20 +45,6 @@ def specs(config: TrainerConfig, n_actions: int, n_account: int) -> list[BufferS
     ]
 
 
-@dataclass
-class Batch:
-    """S sampled transitions: ring indices [S], importance weights [S] (largest is 1), tree mass as drawn [S].
-
-    columns: the transitions themselves, by name of COLUMNS.
-    """
-
-    indices: torch.Tensor
-    weights: torch.Tensor
-    priorities: torch.Tensor
-    draws: torch.Tensor
-    columns: dict[str, torch.Tensor]
-
-
 class Replay:
     """Operations on the replay buffers of a registry."""
 
@@ -65,7 +52,7 @@ class Replay:
         self.b = buffers
         self.capacity = config.learning.replay_capacity
         self.rows = config.learning.replay_rows
-        self.alpha, self.beta = config.learning.per_alpha, config.learning.per_beta
+        self.beta = config.learning.per_beta
         self._ring = ring.Ring([*(buffers[name] for name in INSERTED), buffers["replay_draws"]])
         self._row = torch.arange(self.rows, device=buffers["replay_count"].device)
 
@@ -82,18 +69,22 @@ class Replay:
         count.add_(n)
 
     def newest(self, n: int, into: Sequence[torch.Tensor]) -> None:
-        """Copy the n transitions inserted last into [n, ...] tensors in the order of COLUMNS and the draw counts."""
+        """Copy the n transitions inserted last into [n, ...] tensors in the order of TAKEN."""
         self._ring.take_run(self.b["replay_count"], n, offset=-n, into=into)
 
-    def sample(self, seed: int, update: torch.Tensor) -> Batch:
-        """Stratified draw of `rows` transitions, keyed by the number of the update (0-dim int64)."""
+    def sample(self, seed: int, update: torch.Tensor, into: Sequence[torch.Tensor]) -> Drawn:
+        """Stratified draw of `rows` transitions, keyed by the number of the update (0-dim int64).
+
+        They are copied into [rows, ...] tensors in the order of TAKEN.
+        """
         tree = self.b["priority_tree"]
         u = philox.uniform(philox.words(seed, "replay", update, self._row, 1))[:, 0]
         indices = sumtree.sample(tree, u)
         leaves, weights = sumtree.weigh(tree, indices, self.b["replay_count"], self.beta)
         ring.tally(indices, self.b["replay_draws"])
-        return Batch(indices, weights, leaves, u, dict(zip(COLUMNS, self._ring.take(indices))))
+        self._ring.take(indices, into)
+        return Drawn(indices, weights, leaves, u)
 
-    def update(self, batch: Batch, losses: torch.Tensor) -> None:
-        """New priorities (loss + eps)^alpha of sampled transitions; the lowest batch row wins a duplicate."""
-        sumtree.update(self.b["priority_tree"], batch.indices, (losses.detach() + PRIORITY_EPS) ** self.alpha)
+    def update(self, indices: torch.Tensor, priorities: torch.Tensor) -> None:
+        """New priorities of sampled transitions; the lowest batch row wins a duplicate."""
+        sumtree.update(self.b["priority_tree"], indices, priorities)
