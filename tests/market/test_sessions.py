@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from foxhunt_assets.contracts.instruments import contract
-from foxhunt_assets.market import sessions, snapshots
+from foxhunt_assets.market import inspect, sessions, snapshots
 from tests.market import made_dbn as made
 from tests.market.made_dbn import MS, mbp, ns
 
@@ -99,3 +99,9 @@ def test_the_real_hour_in_every_mode_is_the_same_hour(real_data: Path, tmp_path:
     (found,) = sessions.session_table(tmp_path)
     assert report["trades"] == found.trades == 2_973 and report["instruments"] == ["ESH4"]
     assert found.rows == (14_398 if grid_ms else 46_097)
+    # with the 22:39 to 23:00 UTC pre-open, which is in no session
+    assert report["rows"] == (18_573 if grid_ms else 47_022) and report["rows_in_segments"] == found.rows
+    facts = inspect.inspect(real_data / name)
+    assert facts["usable"] and facts["records"] == report["records"] == 68_792
+    assert facts["event_ends"] == report["event_ends"] == 47_022 and facts["lots"] == report["trade_lots"] == 9_892
+    assert facts["event_ends"] - facts["records_outside_sessions"] == 46_097, "each of those outside is an event's end"
