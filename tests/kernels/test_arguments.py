@@ -22,10 +22,10 @@ F, I64, I32, FLAG = torch.zeros(2, 3), torch.zeros(2).long(), torch.zeros(2, 3).
 NO = torch.zeros(2).bool()
 SPAN = (-1.0, 1.0)
 WRONG = {
-    "a has two dimensions": ("a", lambda: scan.selective_scan(F, F)),
-    "a is an integer": ("a", lambda: scan.selective_scan(torch.zeros(1, 2, 3).int(), torch.zeros(1, 2, 3))),
-    "a has no step": ("a", lambda: scan.selective_scan(torch.zeros(1, 0, 3), torch.zeros(1, 0, 3))),
-    "b is transposed": ("b", lambda: scan.selective_scan(torch.zeros(1, 2, 3), torch.zeros(1, 3, 2))),
+    "pre has two dimensions": ("pre", lambda: scan.scan(F, F[0, :1])),
+    "w is an integer": ("w", lambda: scan.scan(torch.zeros(1, 2, 6), I32[0])),
+    "pre has no step": ("pre", lambda: scan.scan(torch.zeros(1, 0, 6), F[0])),
+    "s is transposed": ("s", lambda: scan.scan_backward(F[None], F.T[None], F[0], F[None])),
     "values are transposed": ("values", lambda: gae.gae(F, F.T, F, FLAG, FLAG, 0.9, 0.9)),
     "flags are floats": ("truncated", lambda: gae.gae(F, F, F, FLAG, F, 0.9, 0.9)),
     "gamma a vector": ("gamma", lambda: gae.gae(F, F, F, FLAG, FLAG, torch.ones(2), 0.9)),
