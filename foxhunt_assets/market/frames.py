@@ -5,7 +5,7 @@ Format: RFC 8878, section 3.1.
 
 from __future__ import annotations
 
-import mmap
+import os
 from pathlib import Path
 
 import zstandard
@@ -14,28 +14,33 @@ from foxhunt_assets.errors import BadInput
 
 _MAGIC = 0xFD2FB528
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
+_LONGEST_HEADER = 18  # of a frame, bytes
 
 
 def zstd_frames(path: Path) -> int:
-    """Data frames of a zstd file, found by walking the block headers; BadInput where it ends inside one."""
-    with path.open("rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    """Data frames of a zstd file, found by walking the block headers; BadInput where it ends inside one.
+
+    Headers are read one by one: a mapped file would count as memory of the process, all of it.
+    """
+    with path.open("rb", buffering=0) as f:
+        fd, size = f.fileno(), os.fstat(f.fileno()).st_size
         at = frames = 0
-        while at < len(data):
-            magic = int.from_bytes(data[at : at + 4], "little")
+        while at < size:
+            head = os.pread(fd, _LONGEST_HEADER, at)
+            magic = int.from_bytes(head[:4], "little")
             if magic in _SKIPPABLE:
-                at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
+                at += 8 + int.from_bytes(head[4:8], "little")
                 continue
             if magic != _MAGIC:
                 raise BadInput(f"{path}: byte {at}: no zstd frame where one should start; download it again")
-            at = _end_of_frame(path, data, at)
+            at = _end_of_frame(path, fd, head, at)
             frames += 1
-        if at > len(data):
+        if at > size:
             raise _cut(path)
     return frames
 
 
-def _end_of_frame(path: Path, data: mmap.mmap, at: int) -> int:
-    head = data[at : at + 18]  # the longest frame header
+def _end_of_frame(path: Path, fd: int, head: bytes, at: int) -> int:
     try:
         at += zstandard.frame_header_size(head)
         checksum = 4 if zstandard.get_frame_parameters(head).has_checksum else 0
@@ -43,9 +48,10 @@ def _end_of_frame(path: Path, data: mmap.mmap, at: int) -> int:
         raise _cut(path) from None
     last = False
     while not last:
-        if at + 3 > len(data):
+        octets = os.pread(fd, 3, at)
+        if len(octets) < 3:
             raise _cut(path)
-        block = int.from_bytes(data[at : at + 3], "little")
+        block = int.from_bytes(octets, "little")
         last, run_length, size = bool(block & 1), block >> 1 & 3 == 1, block >> 3
         at += 3 + (1 if run_length else size)
     return at + checksum

@@ -27,3 +27,19 @@ def test_frames_are_counted_without_decompressing(tmp_path: Path) -> None:
         path.write_bytes(whole[:length])
         with pytest.raises(BadInput, match=r"cut|no zstd frame"):
             zstd_frames(path)
+
+
+def test_walking_a_large_file_does_not_bring_it_into_memory(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).bytes(2**25)
+    path = made.write(tmp_path / "a.dbn.zst", [noise])
+    del noise
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    held = memory("VmRSS")
+    assert zstd_frames(path) == 1 and path.stat().st_size > 2**25
+    assert memory("VmHWM") - held < 4_096
+
+
+def memory(field: str) -> int:
+    """KiB of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field))
