@@ -52,8 +52,8 @@ from kernels.layernorm import kernel as layernorm_kernel
 from kernels.layernorm import reference as layernorm
 from kernels.lob import kernel as lob_kernel
 from kernels.lob import reference as lob
-from kernels.lookahead import kernel as lookahead_kernel
-from kernels.lookahead import reference as lookahead
+from kernels.moves import kernel as moves_kernel
+from kernels.moves import reference as moves
 from kernels.pack import op as pack
 from kernels.philox import kernel as philox_kernel
 from kernels.philox import reference as philox
@@ -241,8 +241,8 @@ def _measurement_rows(r: int) -> list[Row]:
     starts, n = torch.rand(r, device="cuda") < 0.1, 11
     px = torch.randint(100, 130, (5000, 10), device="cuda", dtype=torch.int32)
     now = torch.randint(0, 4000, (r,), device="cuda")
-    moments = torch.zeros(56, lookahead.MOMENTS, dtype=torch.float64, device="cuda")
-    tape = (torch.randn(r, 32, 56, device="cuda"), px, px + 1, now, now + 3, lob.ABSENT, 0.0, moments)
+    moments = torch.zeros(56, moves.MOMENTS, dtype=torch.float64, device="cuda")
+    tape = (torch.randn(r, 32, 56, device="cuda"), (px, px + 1, px, px), now, now + 3, lob.ABSENT, 0.0, moments)
     q, pi = torch.randn(2, r, n, device="cuda")
     action, draws, v = now % n, torch.randint(0, 2**32, (r,), device="cuda"), torch.randn(r, device="cuda")
     low, sigmas = torch.tensor(-1.0, device="cuda"), torch.linspace(-3, 3, 21, dtype=torch.float64, device="cuda")
@@ -252,9 +252,9 @@ def _measurement_rows(r: int) -> list[Row]:
     )  # fmt: skip
     done = acting.Acted(action, draws, action, starts, now, torch.randint(-1, 21, (5000, 3), device="cuda"))
     paid = acting.Paid(v, v, v, draws, draws, torch.zeros_like(starts))
-    history = acting.History(  # nothing in it moves from call to call
-        torch.zeros(r, n, dtype=torch.float64, device="cuda"), action.clone(),
-        torch.zeros(256, n, dtype=torch.int64, device="cuda"), torch.zeros(1, dtype=torch.int64, device="cuda"),
+    chosen = torch.nn.functional.one_hot(action, n)
+    history = acting.History(  # long under way and always the same, so that nothing moves from call to call
+        chosen.double(), action.clone(), chosen.sum(0).repeat(256, 1), torch.full_like(action[:1], 1000),
         torch.zeros(1, dtype=torch.float64, device="cuda"),
     )  # fmt: skip
     scale = acting.Scale(0.01, 0.01, 0.01, 5000.0, 5.0, 1 / 64)
@@ -265,8 +265,7 @@ def _measurement_rows(r: int) -> list[Row]:
             tolerance=1e-9),
         Row(f"acting batch {r}", acting_kernel.acting, acting.acting, (said, done, paid, history, scale),
             r * (4 * (21 + 3 * n + 63 + 5) + n + 19 * 8), tolerance=1e-9),
-        Row(f"look-ahead {r} x 56", lookahead_kernel.correlate, lookahead.correlate, tape, r * (56 * 4 + 32),
-            tolerance=1e-9),
+        Row(f"moves {r} x 56", moves_kernel.moves, moves.moves, tape, r * (56 * 4 + 32 + 320), tolerance=1e-9),
     ]  # fmt: skip
 
 

@@ -77,7 +77,7 @@ class DiagBuilder:
             fixed[:, : x.shape[1]].copy_(x)
 
     def _groups(self) -> list[Group]:
-        """Everything a row measures; the last one ends it."""
+        """Everything a row measures."""
         w, c, b = self.w, self.c, self.w.buffers
         checksums = measure_learning.Checksums(w, c)
         groups = [
@@ -93,7 +93,7 @@ class DiagBuilder:
                 Group(lambda: measure_learning.memory(w, self.flags, b)),
                 Group(lambda: measure_learning.weights(w, b)),
             ]  # fmt: skip
-        return [*groups, Group(lambda: measure.end_row(b))]
+        return groups
 
     def _runtime(self) -> Numbers:
         return {"step": self.w.clock.step}

@@ -22,8 +22,7 @@ from foxhunt_assets.trainer.numbers import Group, Numbers, Read, Row
 from foxhunt_assets.trainer.world import World
 from kernels.acting import op as acting_kernel
 from kernels.geometry import op as geometry
-from kernels.lob import op as lob
-from kernels.lookahead import op as lookahead
+from kernels.moves import op as moves
 from kernels.statistics import op as statistics
 
 CORRELATION_RATE = 0.01  # EMA rate of the look-ahead correlations
@@ -42,7 +41,7 @@ def specs(world: World) -> list[BufferSpec]:
     """State of the acting batch's leaves; group "diag"."""
     b, f = world.config.model.accounts, world.tape.features.shape[1]
     return [
-        BufferSpec("diag_moments", (f, lookahead.MOMENTS), "float64", "diag", ("feature", "moment")),
+        BufferSpec("diag_moments", (f, moves.MOMENTS), "float64", "diag", ("feature", "moment")),
         BufferSpec("diag_account_shares", (b, N_ACTIONS), "float64", "diag", ("account", "action")),
         BufferSpec("diag_history", (HISTORY, N_ACTIONS), "int64", "diag", ("row", "action")),
         BufferSpec("diag_last_action", (b,), "int64", "diag", ("account",), fill=HOLD),
@@ -52,46 +51,26 @@ def specs(world: World) -> list[BufferSpec]:
 
 
 def groups(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> list[Group]:
-    """All of a row but `end_row`, which must come last."""
+    """What a row measures of its batch; running state moves on by a row with it."""
     return [
-        Group(lambda: data(w, c)),
         Group(lambda: perception(w, c, b), PerceptionLeaves(w)),
         Group(lambda: acting(w, c, b), ActingLeaves(w)),
     ]
-
-
-def data(w: World, c: Collector) -> Numbers:
-    """Books at the decision, and how far the mid moved."""
-    market, anchor, after = w.tape.market, c.anchor, c.outcome.next_row
-    mid, two_sided = lob.mid_half_ticks(market.bid_px[anchor, 0], market.ask_px[anchor, 0])
-    mid_after, there = lob.mid_half_ticks(market.bid_px[after, 0], market.ask_px[after, 0])
-    before = (anchor - 1).clamp_min(0)
-    same = torch.ones_like(two_sided)
-    for side in (market.bid_px, market.ask_px, market.bid_sz, market.ask_sz):
-        same &= (side[anchor] == side[before]).all(dim=1)
-    half_tick = _tick_points(w) / 2
-    both = two_sided & there
-    moved = torch.where(both, (mid_after - mid).double(), 0.0)
-    rms = ((moved**2).sum() / both.sum().clamp_min(1)).sqrt() / 2  # ticks
-    sigma = w.tape.sigma_step
-    return {
-        "data.unchanged_book_frac": same.double().mean(),
-        "data.mid_price_mean": (mid.double() * two_sided).sum() / two_sided.sum().clamp_min(1) * half_tick,
-        "data.mid_return_abs_mean": moved.abs().sum() / both.sum().clamp_min(1) * half_tick,
-        "data.mid_rms_over_sigma": rms / sigma if sigma > 0 else rms * 0,
-    }
 
 
 # --- what was seen and encoded --------------------------------------------------------------------
 
 
 def perception(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
-    """Statistics of the encoder's inputs and activations, the health of h_t, and the look-ahead correlations [F]."""
+    """Books at the decision and how the mid moved, statistics of the encoder's inputs and activations, the health of
+    h_t, and the correlations [F] that would show look-ahead."""
     market, e = w.tape.market, c.encoded
     found = {"raw": w.tape.raw, "x": b["x"]} | {name: getattr(e, name) for name in _MATRICES[2:]}
     matrices = {name: found[name].flatten(0, -2) for name in _MATRICES}
     seen = statistics.summary(matrices, norm.NORM_CLIP, ("vsn_mask", "attn"), c.anchor)
-    px = (market.bid_px, market.ask_px, c.anchor, c.outcome.next_row)
+    book = (market.bid_px, market.ask_px, market.bid_sz, market.ask_sz)
+    after, moments = c.outcome.next_row, b["diag_moments"]
+    correlation, books = moves.moves(b["x"], book, c.anchor, after, CORRELATION_RATE, moments)
     return {
         "whole": seen.whole.flatten(),
         "raw_mean": seen.columns("raw", "mean"),
@@ -100,7 +79,8 @@ def perception(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers
         "mask_mean": seen.columns("vsn_mask", "mean"),
         "attn_mean": seen.columns("attn", "mean"),
         "health": geometry.geometry(e.h, b["carry"], c.outcome.episode_start),
-        "correlation": lookahead.correlate(b["x"], *px, CORRELATION_RATE, b["diag_moments"]),
+        "correlation": correlation,
+        "books": books.flatten(),
     }
 
 
@@ -132,7 +112,7 @@ class PerceptionLeaves:
     """Leaves of `perception`. Places are looked up once: a row is finished within a captured step."""
 
     def __init__(self, w: World) -> None:
-        self.accounts, self.point = w.config.model.accounts, _tick_points(w)
+        self.accounts, self.point, self.sigma = w.config.model.accounts, _tick_points(w), w.tape.sigma_step
         self.whole = {leaf: _place(*of) for leaf, of in _OF_A_MATRIX.items()}
         self.states = [_place(name, "abs_max") for name in ("l1_state", "l2_state")]
         # Two of the microstructure features are kept in ticks and told in points.
@@ -160,6 +140,18 @@ class PerceptionLeaves:
             "encoder.attn_newest_weight": read["attn_mean"][-1],
             "numerics.scan_state_abs_max": max(whole[i] for i in self.states),
             **self._health(*read["health"]),
+            **self._books(read["books"]),
+        }
+
+    def _books(self, groups: Sequence[int]) -> Row:
+        """Books at the decision, and how far the mid moved. groups: their numbers, one group after another."""
+        unchanged, mid, two_sided, size, square, both = (sum(groups[i :: len(moves.BOOKS)]) for i in range(6))
+        rms, half_tick = math.sqrt(square / max(1, both)) / 2, self.point / 2  # rms in ticks
+        return {
+            "data.unchanged_book_frac": unchanged / self.accounts,
+            "data.mid_price_mean": mid / max(1, two_sided) * half_tick,
+            "data.mid_return_abs_mean": size / max(1, both) * half_tick,
+            "data.mid_rms_over_sigma": rms / self.sigma if self.sigma > 0 else 0.0,
         }
 
     def _health(self, unit_sum_square: float, trace: float, square: float, moved: float, counted: float) -> Row:
@@ -322,12 +314,6 @@ def _rewards(x: Mapping[str, float], n: int) -> Row:
         "rewards.close_abs_share": x["reward.closed_abs"] / size if size > 0 else 0.0,
         "reward_contrib.popart": gap / max(gap + scaled, 1e-300),
     }
-
-
-def end_row(b: Mapping[str, torch.Tensor]) -> Numbers:
-    """Last of a row's measurements: the phase is one row older."""
-    b["diag_rows"].add_(1)
-    return {}
 
 
 def _tick_points(w: World) -> float:

@@ -109,7 +109,8 @@ __device__ static void reward(Down out, double raw, double scaled, double final,
     out.put(fabs(final - scaled)), out.put(fabs(scaled)), out.put(fabs(final) > scale[TAIL]);
 }
 
-// Block (x, y): accounts of x, one a thread; y is the part: values, policy, each horizon, reward.
+// Block (x, y): accounts of x, one a thread; y is the part: values, policy, each horizon, reward. row: a copy of *rows,
+// which the next launch counts on.
 extern "C" __global__ void acting_quantities(
     const float* __restrict__ q_logits, const float* __restrict__ q_values, const float* __restrict__ v_min,
     const float* __restrict__ v_max, const float* __restrict__ v, const float* __restrict__ pi_logits,
@@ -120,10 +121,11 @@ extern "C" __global__ void acting_quantities(
     const float* __restrict__ final, const long long* __restrict__ core_cents,
     const long long* __restrict__ fee_cents, const bool* __restrict__ closed, double* shares, long long* last_action,
     const long long* __restrict__ rows, const double* __restrict__ scale, long long accounts, long long actions,
-    long long atoms, long long horizons, long long frd_n, double* __restrict__ table)
+    long long atoms, long long horizons, long long frd_n, double* __restrict__ table, long long* __restrict__ row)
 {
     i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x, part = blockIdx.y, m = part - 2;
     if (i >= accounts) return;
+    if (i == 0 && part == 0) *row = *rows;
     Down out = {table + i, accounts};
     const bool* may = legal + i * actions;
     const float* logits = pi_logits + i * actions;
@@ -158,12 +160,13 @@ __device__ static double fold(double x, int how, double* words)
 }
 
 // Block e folds entry e (quantity, fold, operand) of the table. The next ones, one an action, count the executed
-// actions in their column of the history and add the column up; the last adds to the running sum of closes.
+// actions in their column of the history and add the column up; the last adds to the running sum of closes and counts
+// the row.
 extern "C" __global__ void acting_folds(const double* __restrict__ table, const long long* __restrict__ entries,
                                         long long n_entries, long long accounts, long long actions,
                                         long long executed_row, long long closed_row, long long window,
-                                        const long long* __restrict__ rows, long long* counts, double* closed_raw,
-                                        double* __restrict__ out)
+                                        const long long* __restrict__ row_before, long long* counts,
+                                        double* closed_raw, long long* __restrict__ rows, double* __restrict__ out)
 {
     __shared__ double words[THREADS];
     int t = threadIdx.x;
@@ -187,12 +190,13 @@ extern "C" __global__ void acting_folds(const double* __restrict__ table, const 
     }
     if (action == actions) {
         if (t != 0) return;
-        out[blockIdx.x] = *rows + 1 < window ? *rows + 1 : window;
+        *rows = *row_before + 1;
+        out[blockIdx.x] = *row_before + 1 < window ? *row_before + 1 : window;
         out[blockIdx.x + 1] = *closed_raw += all;
         return;
     }
     if (action >= 0) {
-        i64 now = *rows % window;
+        i64 now = *row_before % window;
         own = 0;
         for (i64 i = t; i < window; i += THREADS) own += i == now ? all : counts[i * actions + action];
         if (t == 0) counts[now * actions + action] = (i64)all;

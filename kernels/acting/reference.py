@@ -52,7 +52,7 @@ class Paid(NamedTuple):
 
 
 class History(NamedTuple):
-    """State kept from row to row; `acting` brings all of it but `rows` up to date, in place."""
+    """State kept from row to row; `acting` moves it on by a row, in place."""
 
     shares: torch.Tensor  # float64 [B, A], running share of each executed action
     last_action: torch.Tensor  # int64 [B]
@@ -129,7 +129,8 @@ def acting(h: Heads, a: Acted, p: Paid, history: History, scale: Scale) -> torch
     folds = [_fold(each[i], fold, operand) for _, i, fold, operand in entries(actions, horizons)]
     history.counts[history.rows % len(history.counts)] = _counts(a.executed, actions)[None]
     history.closed_raw.add_(found["reward.closed_raw"].sum())
-    window_rows = (history.rows + 1).clamp_max(len(history.counts))
+    history.rows.add_(1)
+    window_rows = history.rows.clamp_max(len(history.counts))
     return torch.cat([torch.stack(folds), history.counts.sum(0).double(), window_rows.double(), history.closed_raw])
 
 

@@ -32,7 +32,7 @@ from kernels.geometry import op as geometry
 from kernels.heads import op as heads
 from kernels.layernorm import op as layernorm
 from kernels.lob import op as lob
-from kernels.lookahead import op as lookahead
+from kernels.moves import op as moves
 from kernels.norms import op as norms
 from kernels.pack import op as pack
 from kernels.philox import op as philox
@@ -496,7 +496,7 @@ class acting_batch:
     def call(x):
         parts = acting_parts(x)
         found = acting.acting(*parts)
-        return *found.split(1), *parts[3][:3]
+        return *found.split(1), *parts[3]
 
 
 @case("ppo_rows", "ppo_keep", ulps=8)
@@ -562,23 +562,23 @@ class accounts:
         return *seen, *buffers.values()
 
 
-@case("lookahead_correlate", ulps=64)  # variances are differences of means
-class look_ahead:
+@case("moves_measure", ulps=64)  # variances are differences of means
+class moves_of_the_mid:
     def inputs(g):
         px = torch.randint(100, 130, (60, 2), generator=g, dtype=torch.int32)
         px[7] = lob.ABSENT
-        now = torch.randint(0, 50, (37,), generator=g)
+        now, sz = torch.randint(0, 50, (37,), generator=g), torch.ones_like(px)
         return {
-            "x": torch.randn(37, 3, 40, generator=g), "bid_px": px, "ask_px": px + 1, "now": now,
-            "after": now + torch.randint(0, 4, (37,), generator=g),
+            "x": torch.randn(37, 3, 40, generator=g), "bid_px": px, "ask_px": px + 1, "bid_sz": sz, "ask_sz": sz,
+            "now": now, "after": now + torch.randint(0, 4, (37,), generator=g),
             "started": torch.rand(40, 5, generator=g).double() + 1,
         }  # fmt: skip
 
     def call(x):
-        tape = [x[name] for name in ("x", "bid_px", "ask_px", "now", "after")]
+        book = tuple(x[name] for name in ("bid_px", "ask_px", "bid_sz", "ask_sz"))
         fresh, started = torch.zeros_like(x["started"]), x["started"].clone()
-        found = [lookahead.correlate(*tape, 0.01, moments) for moments in (fresh, started)]
-        return *found, fresh, started
+        found = [moves.moves(x["x"], book, x["now"], x["after"], 0.01, moments) for moments in (fresh, started)]
+        return *found[0], *found[1], fresh, started
 
 
 @case("td_rows", "td_keep", ulps=8)

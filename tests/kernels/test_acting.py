@@ -111,7 +111,7 @@ def test_the_history_moves_on_by_a_row():
     assert got["closed_raw"] == pytest.approx(float(x["closed_raw"]) + closed) == float(history.closed_raw)
     row = {name: x[name][2].tolist() for name in ("executed", "shares")}
     assert history.shares[2].tolist() == pytest.approx(_shares(row, parts[-1]), rel=1e-15)
-    assert int(history.rows) == rows  # the end of the row is another's
+    assert int(history.rows) == rows + 1
 
 
 def test_in_the_first_row_an_account_s_shares_are_what_it_does():

@@ -9,7 +9,7 @@ from kernels.gae import op as gae
 from kernels.gather import op as gather
 from kernels.geometry import op as geometry
 from kernels.lob import op as lob
-from kernels.lookahead import op as lookahead
+from kernels.moves import op as moves
 from kernels.pack import op as pack
 from kernels.policy import op as policy
 from kernels.reduce import op as reduce
@@ -66,8 +66,8 @@ WRONG = {
     "rows by number in int32": ("at", lambda: statistics.summary({"seen": F}, 1.0, at=I32[0])),
     "carry of other units": ("before", lambda: geometry.geometry(F, F.T, NO)),
     "starts as numbers": ("left_out", lambda: geometry.geometry(F, F, I64)),
-    "moments in float32": ("moments", lambda: lookahead.correlate(F[None], I32, I32, I64[:1], I64[:1], 0.1, F)),
-    "an ask a level": ("ask_px", lambda: lookahead.correlate(F[None], I32, I32[0], I64[:1], I64[:1], 0.1, F)),
+    "moments in float32": ("moments", lambda: moves.moves(F[None], [I32] * 4, I64[:1], I64[:1], 0.1, F)),
+    "an ask a level": ("ask_px", lambda: moves.moves(F[None], [I32, I32[0], I32, I32], I64[:1], I64[:1], 0.1, F)),
     "a float for an action": ("executed", lambda: _acting(executed=torch.zeros(150))),
     "labels of another horizon": ("labels", lambda: _acting(labels=torch.zeros(40, 3).long())),
     "one action": ("q_logits", lambda: _acting(**_of_one_action())),
