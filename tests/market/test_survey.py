@@ -9,7 +9,7 @@ import pytest
 
 from foxhunt_assets.contracts.instruments import UNDEF_PRICE, contract
 from foxhunt_assets.contracts.tables import ABSENT_PX
-from foxhunt_assets.market import book, inspect, snapshots, survey
+from foxhunt_assets.market import book, inspect, snapshots, survey, survey_sessions
 from foxhunt_assets.market.dbn import DbnReader
 from foxhunt_assets.market.snapshot_folder import open_snapshots
 from tests.market import made_dbn as made
@@ -67,7 +67,7 @@ def test_orders_that_no_book_can_hold_are_told(tmp_path: Path) -> None:
 
 
 def test_a_silence_is_counted_across_chunks_and_not_across_sessions() -> None:
-    sessions = survey.Sessions(globex=True, gap_ns=1_000 * MS)
+    sessions = survey_sessions.Sessions(globex=True, gap_ns=1_000 * MS)
     close = made.ns("2024-03-07T22:00:00")
     none = np.zeros(1, bool)
     for at in (close - 9_000 * MS, close - 2_000 * MS, close - 1_500 * MS, close + 3_600_000 * MS):
@@ -79,7 +79,7 @@ def test_a_silence_is_counted_across_chunks_and_not_across_sessions() -> None:
 
 
 def test_another_venue_is_counted_by_utc_day() -> None:
-    sessions = survey.Sessions(globex=False, gap_ns=10**18)
+    sessions = survey_sessions.Sessions(globex=False, gap_ns=10**18)
     at = np.array([made.ns("2024-03-02T23:59:59"), made.ns("2024-03-03T00:00:00")])
     sessions.add(at, sessions.place(at, at.astype(np.uint64), np.zeros(2, bool)), np.array([True, False]))
     assert {day: bad for day, (_, _, _, bad) in sessions.found.items()} == {"2024-03-02": 1, "2024-03-03": 0}
@@ -92,7 +92,7 @@ def test_past_a_close_of_the_holiday_calendar_only_a_trade_proves_the_market_ope
     ts = noon + second * np.array([-1, 1, 2, 3, 4, 5])
     stamped = (ts - np.array([0, 0, 5 * second, 0, 0, 0])).astype(np.uint64)
     traded = np.array([False, False, True, False, True, False])
-    sessions = survey.Sessions(globex=True, gap_ns=10**18)
+    sessions = survey_sessions.Sessions(globex=True, gap_ns=10**18)
     window = sessions.place(ts, stamped, traded)
     assert (window >= 0).tolist() == [True, False, False, False, True, True]
     assert (sessions.place(ts[1:2], stamped[1:2], traded[1:2]) >= 0).all(), "and it stays so"
