@@ -59,3 +59,15 @@ def weigh(
     args = (tree, indices.contiguous(), count, tree.numel() // 2, rows, beta, leaves, weights)
     build.launch("sumtree", "sumtree_weigh", (1,), (_BLOCK,), *args)
     return leaves, weights
+
+
+def moments(tree: torch.Tensor, draws: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """float64 [4]."""
+    capacity = tree.numel() // 2
+    blocks = build.ceil_div(capacity, _SHARE)
+    parts = torch.empty(blocks, 4, dtype=torch.float64, device=tree.device)
+    out = torch.empty(4, dtype=torch.float64, device=tree.device)
+    args = (tree, draws, count, capacity, _SHARE, parts)
+    build.launch("sumtree", "sumtree_moments", (blocks,), (_BLOCK,), *args)
+    build.launch("sumtree", "sumtree_moments_finish", (1,), (_BLOCK,), parts, blocks, out)
+    return out

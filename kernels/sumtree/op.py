@@ -80,3 +80,14 @@ def weigh(
     check("indices", indices, (None,), torch.int64)
     check("count", count, (1,), torch.int64)
     return (kernel if build.on_gpu(tree) else reference).weigh(tree, indices, count, beta)
+
+
+def moments(tree: torch.Tensor, draws: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """float64 [4]: sum of the leaves, sum of their squares, the largest, and how many are held and were never drawn.
+
+    draws: int32 [capacity], how often each leaf was. count: int64 [1], what was appended.
+    """
+    _check_tree(tree)
+    check("draws", draws, (tree.numel() // 2,), torch.int32)
+    check("count", count, (1,), torch.int64)
+    return (kernel if build.on_gpu(tree) else reference).moments(tree, draws, count)

@@ -75,3 +75,11 @@ def update(tree: torch.Tensor, indices: torch.Tensor, values: torch.Tensor) -> N
     leaves = tree[capacity:]
     leaves.copy_(torch.where(owner < rows, values[owner.clamp(max=rows - 1)], leaves))
     rebuild(tree)
+
+
+def moments(tree: torch.Tensor, draws: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """float64 [4]: sum of the leaves, sum of their squares, the largest, how many are held and were never drawn."""
+    leaves = tree[tree.numel() // 2 :].double()
+    held = torch.arange(leaves.numel(), device=tree.device) < count
+    never = ((draws == 0) & held).sum().double()
+    return torch.stack([leaves.sum(), (leaves**2).sum(), leaves.max(), never])

@@ -113,3 +113,48 @@ extern "C" __global__ void sumtree_weigh(const float* __restrict__ tree, const l
     largest(values);
     for (long long row = threadIdx.x; row < rows; row += THREADS) weights[row] /= values[0];
 }
+
+#define MOMENTS 4  // sum of the leaves, of their squares, the largest, slots held and never drawn
+
+// The four over the block, summed pairwise, to row `blockIdx.x` of out.
+__device__ static void fold(double* found, double* out)
+{
+    __shared__ double room[MOMENTS][THREADS];
+    int t = threadIdx.x;
+    for (int k = 0; k < MOMENTS; ++k) room[k][t] = found[k];
+    for (int half = THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (t >= half) continue;
+        for (int k = 0; k < MOMENTS; ++k)
+            room[k][t] = k == 2 ? fmax(room[k][t], room[k][t + half]) : room[k][t] + room[k][t + half];
+    }
+    if (t == 0)
+        for (int k = 0; k < MOMENTS; ++k) out[blockIdx.x * MOMENTS + k] = room[k][0];
+}
+
+extern "C" __global__ void sumtree_moments(const float* __restrict__ tree, const int* __restrict__ draws,
+                                           const long long* __restrict__ count, long long capacity, long long share,
+                                           double* __restrict__ parts)
+{
+    double found[MOMENTS] = {};
+    long long first = blockIdx.x * share, end = first + share < capacity ? first + share : capacity;
+    for (long long i = first + threadIdx.x; i < end; i += THREADS) {
+        double leaf = tree[capacity + i];
+        found[0] += leaf;
+        found[1] += leaf * leaf;
+        found[2] = fmax(found[2], leaf);
+        found[3] += i < *count && draws[i] == 0;
+    }
+    fold(found, parts);
+}
+
+// One block.
+extern "C" __global__ void sumtree_moments_finish(const double* __restrict__ parts, long long n_parts,
+                                                  double* __restrict__ out)
+{
+    double found[MOMENTS] = {};
+    for (long long i = threadIdx.x; i < n_parts; i += THREADS)
+        for (int k = 0; k < MOMENTS; ++k)
+            found[k] = k == 2 ? fmax(found[k], parts[i * MOMENTS + k]) : found[k] + parts[i * MOMENTS + k];
+    fold(found, out);
+}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from foxhunt_assets.simulator import measure
 from foxhunt_assets.simulator.config import EnvConfig
 from foxhunt_assets.simulator.market_view import MarketView
 from foxhunt_assets.simulator.outcome import StepOutcome
@@ -24,6 +25,7 @@ from kernels.attention import op as attention
 from kernels.c51 import op as c51
 from kernels.cfc import op as cfc
 from kernels.digest import op as digest
+from kernels.distances import op as distances
 from kernels.expectation import op as expectation
 from kernels.frd import op as frd
 from kernels.gae import op as gae
@@ -41,6 +43,7 @@ from kernels.ppo import op as ppo
 from kernels.reduce import op as reduce
 from kernels.ring import op as ring
 from kernels.scan import op as scan
+from kernels.spectral import op as spectral
 from kernels.statistics import op as statistics
 from kernels.sumtree import op as sumtree
 from kernels.td import op as td
@@ -271,11 +274,15 @@ def _tree_call(x):
     weights = sumtree.weigh(tree, drawn, x["count"], 0.4)
     updated = tree.clone()
     sumtree.append(tree, x["count"], min(5, tree.numel() // 2))
-    return drawn, none, updated, *weights, tree, *sumtree.weigh(empty, x["rows"], x["count"], 0.0)
+    times = torch.zeros(tree.numel() // 2, dtype=torch.int32, device=tree.device)
+    times[:3] = 1
+    moments = sumtree.moments(tree, times, x["count"]).split(1)
+    return drawn, none, updated, *weights, tree, *sumtree.weigh(empty, x["rows"], x["count"], 0.0), *moments
 
 
 _TREE = (
     "sumtree_rebuild", "sumtree_sample", "sumtree_set_leaves", "sumtree_largest", "sumtree_append", "sumtree_weigh",
+    "sumtree_moments", "sumtree_moments_finish",
 )  # fmt: skip
 
 
@@ -295,7 +302,7 @@ class sum_tree_of_several_blocks:
     call = _tree_call
 
 
-@case(*_TREE[1:])
+@case(*_TREE[1:], ulps=2)
 class sum_tree_of_one_leaf:
     def inputs(g):
         return {
@@ -528,39 +535,58 @@ class ppo_minibatches:
         return tuple(out)
 
 
+def _market_inputs(g):
+    tape, _, _ = tapes.random_tape(np.random.default_rng(0), rows=60)
+    drawn = {
+        "actions": torch.randint(0, 11, (5, 40), generator=g),
+        "signs": torch.randint(-1, 2, (5, 40, 3), generator=g, dtype=torch.int8),
+    }
+    return drawn | {k: v for k, v in vars(tapes.view(tape)).items() if isinstance(v, torch.Tensor)}
+
+
+def _simulator(x):
+    env = EnvConfig(min_hold_steps=0, episode_length=3, latency_steps=2, lots_large=3, trail_initial_mult=1.0)
+    market = MarketView(**{k: v for k, v in x.items() if k not in ("actions", "signs")}, tick_cents=1250)
+    needed = (*specs(40, env), *measure.specs())
+    buffers = {s.name: torch.ones(s.shape, dtype=getattr(torch, s.dtype)).to(market.device) for s in needed}
+    ends = session_end_rows(60, [(20, "session"), (35, "gap"), (60, "file")])
+    walk = TrainWalk(market, [(0, 20), (20, 30), (42, 60)], ends, buffers, 3, 2)
+    sim = Simulator(env, market, walk, buffers, 40, 2)
+    sim.reset(0)
+    return sim
+
+
 @case("account_step", "account_advance", "account_observe", "philox_words", captured=False)
 class accounts:
     """The twin is the torch simulator: what it is held to in tests/simulator/test_kernel.py, under every schedule."""
 
-    def inputs(g):
-        tape, _, _ = tapes.random_tape(np.random.default_rng(0), rows=60)
-        drawn = {
-            "actions": torch.randint(0, 11, (5, 40), generator=g),
-            "signs": torch.randint(-1, 2, (5, 40, 3), generator=g, dtype=torch.int8),
-        }
-        market = vars(tapes.view(tape)).items()
-        return drawn | {name: column for name, column in market if isinstance(column, torch.Tensor)}
+    inputs = _market_inputs
 
     def call(x):
-        env = EnvConfig(min_hold_steps=0, episode_length=3, latency_steps=2, lots_large=3, trail_initial_mult=1.0)
-        actions, signs = x["actions"], x["signs"]
-        market = MarketView(**{k: v for k, v in x.items() if k not in ("actions", "signs")}, tick_cents=1250)
-        ones = {s.name: torch.ones(s.shape, dtype=getattr(torch, s.dtype)) for s in specs(40, env)}
-        buffers = {name: one.to(market.device) for name, one in ones.items()}
-        ends = session_end_rows(60, [(20, "session"), (35, "gap"), (60, "file")])
-        walk = TrainWalk(market, [(0, 20), (20, 30), (42, 60)], ends, buffers, 3, 2)
-        sim = Simulator(env, market, walk, buffers, 40, 2)
-        sim.reset(0)
+        sim = _simulator(x)
         seen = [sim.observe().clone(), sim.legal_mask().clone()]
         for step in range(5):
-            out = sim.step(actions[step], step, signs[step], phase_end=step == 4)
-            mask = out.trade_mask[:, :, None]
+            out = sim.step(x["actions"][step], step, x["signs"][step], phase_end=step == 4)
             words = {name: getattr(out, name) for name in StepOutcome.__dataclass_fields__}
+            mask = out.trade_mask[:, :, None]
             seen += [(value * mask if name == "trades" else value.clone()) for name, value in words.items()]
             sim.advance(step)
             seen += [sim.observe().clone(), sim.legal_mask().clone()]
-        return *seen, *buffers.values()
+        return *seen, *sim.buffers.values()
 
+
+@case("account_step", "account_advance", "tally_accounts", "tally_finish", "philox_words", captured=False, ulps=64)
+class tallies:
+    inputs = _market_inputs
+
+    def call(x):
+        sim = _simulator(x)
+        counters = measure.Counters(sim.env, 40, 1250, sim.buffers)
+        counters.reset()
+        for step in range(3):
+            counters.update(sim, sim.step(x["actions"][step], step, x["signs"][step], phase_end=step == 2))
+            sim.advance(step)
+        return tuple(sim.buffers[s.name] for s in measure.specs())
 
 @case("moves_measure", ulps=64)  # variances are differences of means
 class moves_of_the_mid:
@@ -632,3 +658,27 @@ class norms_of_parts:
         norms.norms([parts[1]], None, is_open, found[1, :1])
         norms.norms([parts[2]], None, closed, found[1, 1:2])
         return total, *found.view(-1).split(1)
+
+
+@case("distances_parts", "distances_finish", ulps=4)
+class distances_of_pairs:
+    def inputs(g):
+        return {"a": torch.randn(5000, generator=g), "b": torch.randn(5000, generator=g)}
+
+    def call(x):
+        pairs = [(x["a"], None), (x["a"][7:70], x["b"][7:70]), (x["a"], x["b"])]
+        return tuple(distances.Distances(pairs).run().view(-1).split(1))
+
+
+@case("spectral_step", ulps=16)
+class power_iterations:
+    def inputs(g):
+        return {
+            "tall": torch.randn(70, 9, generator=g), "wide": torch.randn(3, 150, generator=g),
+            "u_tall": torch.randn(70, generator=g), "u_wide": torch.randn(3, generator=g),
+        }  # fmt: skip
+
+    def call(x):
+        vectors = [x["u_tall"].clone(), x["u_wide"].clone()]
+        powers = spectral.Powers([x["tall"], x["wide"]], vectors)
+        return powers.step(), *vectors, powers.step()

@@ -98,6 +98,14 @@ def test_weights_count_what_is_held():
     assert full.tolist() == [1, 1]
 
 
+def test_moments_of_what_is_held():
+    tree = _tree([1.0, 3.0, 0.5, 0.0])
+    found = op.moments(tree, torch.tensor([0, 2, 0, 0], dtype=torch.int32), torch.tensor([3]))
+    assert found.tolist() == [4.5, 10.25, 3, 2]
+    full = op.moments(tree, torch.tensor([0, 2, 0, 0], dtype=torch.int32), torch.tensor([9]))
+    assert full.tolist()[3] == 3
+
+
 @pytest.mark.parametrize("capacity", [3, 6, 12, 1000])
 def test_other_capacities_are_refused(capacity):
     with pytest.raises(ValueError, match="power of two"):

@@ -1,0 +1,1 @@
+"""Norms of fixed buffers and of what separates two of them."""

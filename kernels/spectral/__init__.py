@@ -1,0 +1,1 @@
+"""Largest singular values by power iteration (Miyato et al. 2018)."""
