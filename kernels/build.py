@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -214,6 +214,11 @@ def check_arguments(path: Path, function: str, args: Sequence[Argument]) -> torc
         device = x.device
     assert device is not None, f"{function} takes no tensor"
     return device
+
+
+def by_name(family: str, function: str, values: Mapping[str, Argument]) -> list[Argument]:
+    """A kernel's arguments, found by the names of its parameters; for kernels that take a run's named buffers."""
+    return [values[p.name] for p in signatures(source_path(family))[function]]
 
 
 def launch(

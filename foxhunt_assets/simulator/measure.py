@@ -22,6 +22,8 @@ from foxhunt_assets.simulator.market_view import MarketView
 from foxhunt_assets.simulator.simulator import Simulator, StepOutcome
 from foxhunt_assets.simulator.state import N_HORIZONS, Buffers, Units, load_units
 from foxhunt_assets.simulator.units import REASONS, TRADE_FIELDS
+from kernels import build
+from kernels.tally import op as tally
 
 SIZE_CLASSES = ("quarter", "half", "full")
 DEPTHS = (1, 2, 3, 5, 10)
@@ -75,6 +77,19 @@ LEAVES: tuple[str, ...] = tuple(
 
 Row = dict[str, torch.Tensor]
 
+# What kernels.tally takes of an outcome, and of the state.
+_MEASURED = (
+    "anchor", "episode_age", "mark_half_ticks", "mark_change_half_ticks", "lots", "units_before",
+    "open_cents", "phase_equity_cents", "realised_cents", "fee_cents", "orders", "policy_orders", "fills",
+    "fill_lots", "buy_lots", "rejected", "levels_max", "slippage_half_ticks", "touch_fills", "lag_ns",
+    "units_added", "units_closed_singly", "tightened", "loosened", "episode_start", "terminated", "truncated",
+    "ineffective", "trades", "trade_mask", "touch_take",
+)  # fmt: skip
+_STATE = (
+    "acct_step", "acct_side", "acct_cash_cents", "acct_flat_steps", "acct_hold_steps", "acct_mark_half_ticks",
+    "unit_lots", "unit_entry_step", "unit_open_tick_lots", "unit_initial_r", "unit_trail_distance",
+)  # fmt: skip
+
 
 def specs() -> list[BufferSpec]:
     """The buffers of `Counters`."""
@@ -91,6 +106,7 @@ class Counters:
 
     def __init__(self, env: EnvConfig, accounts: int, tick_cents: int, buffers: Buffers):
         self.env, self.accounts, self.tick_cents, self.buffers = env, accounts, tick_cents, buffers
+        self._tally: tally.Tally | None = None
 
     def reset(self) -> None:
         """Begin a phase: every total anew."""
@@ -99,7 +115,14 @@ class Counters:
         self.buffers["diag_sim_pnl_squares"].zero_()
 
     def update(self, sim: Simulator, out: StepOutcome) -> None:
-        """Measure a step: after sim.step, before sim.advance. No host synchronisation."""
+        """Measure a step: after sim.step, before sim.advance. No host synchronisation but at the first.
+
+        On a CUDA device two launches do it; the integers are equal to those of the torch operations below.
+        """
+        if build.on_gpu(sim.market.ts):
+            self._tally = self._tally or self._on_device(sim)
+            self._tally.update({name: getattr(out, name) for name in _MEASURED})
+            return
         row = {
             **_walk_row(sim, out),
             **_flow_row(out),
@@ -111,6 +134,24 @@ class Counters:
         self.buffers["diag_sim_totals"].copy_(_pack(totals, TOTALS, torch.int64))
         self.buffers["diag_sim_ints"].copy_(_pack(row, ROW_INTS, torch.int64))
         self.buffers["diag_sim_floats"].copy_(_pack(row, ROW_FLOATS, torch.float64))
+
+    def _on_device(self, sim: Simulator) -> tally.Tally:
+        market = sim.market
+        state = {name: sim.buffers[name] for name in _STATE}
+        return tally.Tally(
+            self.accounts,
+            {
+                **{name: getattr(market, name) for name in ("bid_px", "ask_px", "bid_sz", "ask_sz", "segment")},
+                "segment_last": sim.segment_last,
+                **state,
+                **{spec.name: self.buffers[spec.name] for spec in specs()},
+            },
+            max_units=self.env.max_units,
+            tick_cents=self.tick_cents,
+            absent=ABSENT_PX,
+            segments=int(market.segment.max()) + 1,
+            last_usable_row=sim.walk.last_usable_row,
+        )
 
     def leaves(self, phase: Literal["train", "eval"]) -> dict[str, int | float | bool]:
         """The last step's leaves, LEAVES in order. Waits for the device."""
@@ -133,8 +174,9 @@ class Counters:
 
     def _add_up(self, row: Row, out: StepOutcome) -> Row:
         old = dict(zip(TOTALS, self.buffers["diag_sim_totals"].unbind()))
-        mask, field = out.trade_mask, {name: out.trades[:, :, at] for name, at in _AT.items()}
-        pnl, zero = field["pnl_cents"], torch.zeros_like(out.trades[:, :, 0])
+        mask, trades = out.trade_mask, out.trades * out.trade_mask[:, :, None]
+        field = {name: trades[:, :, at] for name, at in _AT.items()}
+        pnl, zero = field["pnl_cents"], torch.zeros_like(trades[:, :, 0])
         held = (field["exit_step"] - field["entry_step"]) * mask
         trail = mask & (field["reason"] == REASONS.index("trail"))
         large = (field["entry_action"] == LARGE_ENTRIES[0]) | (field["entry_action"] == LARGE_ENTRIES[1])

@@ -23,6 +23,6 @@ def launch(function: str, accounts: int, step: int | torch.Tensor, values: Mappi
     assert isinstance(like, torch.Tensor)
     step_at, number = build.whole(step, like)
     found = {**dict.fromkeys(_OPTIONAL), **values, "step_at": step_at, "step": number}
-    args = [found[p.name] for p in build.signatures(build.source_path("account"))[function]]
     threads = 32 if accounts < _FEW else _THREADS
+    args = build.by_name("account", function, found)
     build.launch("account", function, (build.ceil_div(accounts, threads),), (threads,), *args)

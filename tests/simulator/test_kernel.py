@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from foxhunt_assets.contracts.tables import ABSENT_PX
+from foxhunt_assets.simulator import measure
 from foxhunt_assets.simulator.config import EnvConfig
 from foxhunt_assets.simulator.outcome import StepOutcome
 from foxhunt_assets.simulator.simulator import Simulator
@@ -81,10 +83,12 @@ def write(rng, steps, evaluate, legal):
     return script
 
 
-def compare(monkeypatch, env, seed, steps=40, evaluate=False, legal=0.8, tick_cents=1250):
-    """Hold the source to the twin on one random market; returns how often each thing happened."""
+def compare(monkeypatch, env, seed, steps=40, evaluate=False, legal=0.8, tick_cents=1250, lower=0):
+    """Hold the source to the twin on one random market, `lower` ticks down; returns how often each thing happened."""
     rng = np.random.default_rng(seed)
     market, happened = tapes.random_tape(rng), Counter()
+    for name in ("bid_px", "ask_px", "low_bid_px", "high_ask_px"):
+        market[0][name] -= (market[0][name] != ABSENT_PX) * np.int32(lower)
     twin = simulator(env, market, evaluate, tick_cents)
     script = write(rng, twin.walk.n_steps + 1 if evaluate else steps, evaluate, legal)
     expected = list(play(twin, script))
@@ -128,6 +132,12 @@ def test_equal_where_half_a_tick_is_half_a_cent(monkeypatch):
     assert compare(monkeypatch, env, 11, steps=30, legal=0.9, tick_cents=125)["trades"] > 20
 
 
+def test_equal_where_prices_are_negative(monkeypatch):
+    """Spreads trade below zero: halves of cents and shares of an entry are rounded down there too."""
+    env = EnvConfig(min_hold_steps=0, lots_large=5, lots_small=3)
+    assert compare(monkeypatch, env, 12, steps=30, legal=0.9, tick_cents=125, lower=20_100)["trades"] > 20
+
+
 def test_equal_where_accounts_are_blown(monkeypatch):
     env = EnvConfig(min_hold_steps=0, start_equity_cents=20_000, lots_large=5)
     assert compare(monkeypatch, env, 5, legal=1.0)["blown"] > 5
@@ -169,3 +179,36 @@ def test_a_step_number_that_the_step_itself_writes_is_refused(monkeypatch):
         step, signs = sim.buffers["acct_step"][0], torch.zeros(ACCOUNTS, 3, dtype=torch.int8)
         with pytest.raises(ValueError, match=r"^step: it is acct_step itself"):
             sim.step(torch.full((ACCOUNTS,), 2), step, signs, False)
+
+
+def measured(env, market, script, evaluate, tick_cents):
+    """Yield what the counters hold after each step of a script."""
+    sim = simulator(env, market, evaluate, tick_cents)
+    buffers = {s.name: torch.full(s.shape, s.fill, dtype=getattr(torch, s.dtype)) for s in measure.specs()}
+    counters = measure.Counters(env, ACCOUNTS, tick_cents, buffers)
+    counters.reset()
+    for step, (actions, signs, last, drain) in enumerate(script):
+        out = sim.step(actions(sim), step, signs, last, drain)
+        counters.update(sim, out)
+        yield {name: x.clone() for name, x in buffers.items()}
+        sim.advance(step)
+
+
+@pytest.mark.parametrize("units, evaluate, tick_cents", [(4, False, 1250), (3, True, 125), (1, False, 1250)])
+def test_the_tally_is_that_of_the_twin(units, evaluate, tick_cents, monkeypatch):
+    rng = np.random.default_rng(units)
+    env = EnvConfig(min_hold_steps=1, episode_length=9, max_units=units, lots_large=3, trail_initial_mult=1.0)
+    market = tapes.random_tape(rng)
+    steps = simulator(env, market, evaluate).walk.n_steps + 1 if evaluate else 25
+    script = write(rng, steps, evaluate, 0.9)
+    expected = list(measured(env, market, script, evaluate, tick_cents))
+    with shim.installed(monkeypatch, shim.POISONS[0], schedules=1) as launched:
+        for got, want in zip(measured(env, market, script, evaluate, tick_cents), expected, strict=True):
+            for name, x in got.items():
+                if name == "diag_sim_floats":
+                    torch.testing.assert_close(x, want[name], rtol=1e-12, atol=1e-12)  # sums of 40 in another order
+                else:
+                    assert torch.equal(x, want[name]), name
+    assert launched.count("tally_accounts") == launched.count("tally_finish") == steps
+    totals = dict(zip(measure.TOTALS, expected[-1]["diag_sim_totals"].tolist()))
+    assert totals["trades"] > 20 and totals["trail_pnl"] and totals["forced_pnl"]

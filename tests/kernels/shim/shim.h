@@ -51,6 +51,22 @@ template <class T> SHIM_UNSEEN T atomicMin(T* word, T x)
     return old;
 }
 
+template <class T> SHIM_UNSEEN T atomicOr(T* word, T x)
+{
+    shim_atomic(word, sizeof(T));
+    T old = *word;
+    *word = old | x;
+    return old;
+}
+
+template <class T> SHIM_UNSEEN T atomicAnd(T* word, T x)
+{
+    shim_atomic(word, sizeof(T));
+    T old = *word;
+    *word = old & x;
+    return old;
+}
+
 // A kernel as a function of an array of pointers to its arguments.
 template <class... P, size_t... I> SHIM_UNSEEN void shim_call(void (*kernel)(P...), void** args, std::index_sequence<I...>)
 {
