@@ -7,7 +7,8 @@ import torch
 from kernels import build
 from kernels.reduce import kernel as reduce
 
-_LANES, _ROWS = 32, 8  # of a block
+_LANES, _ROWS = 32, 8  # of a block of the forward
+_DEPTH = 12  # rows a block of the backward has in hand
 _CHANNELS = 256  # most of a row of the backward
 _PARTS = 256  # blocks of the backward at most: as many as one launch of `reduce` adds
 
@@ -33,11 +34,11 @@ def normalise_backward(
     rows, channels = mean.numel(), gain.numel()
     if channels > _CHANNELS:
         raise ValueError(f"total: {channels} channels, a row of the kernel holds at most {_CHANNELS}")
-    part_rows = _ROWS * build.ceil_div(rows, _ROWS * _PARTS)
+    part_rows = _DEPTH * build.ceil_div(rows, _DEPTH * _PARTS)
     blocks = build.ceil_div(rows, part_rows)
     dt, parts = total.new_empty(total.shape), total.new_empty(blocks, 3 * channels)
     inputs: list[build.Argument] = [a.contiguous() for a in (total, mean, rstd, gain, dy)]
     args = (*inputs, rows, channels, part_rows, dt, parts)
-    build.launch("layernorm", "layernorm_backward", (blocks,), (_LANES, _ROWS), *args)
+    build.launch("layernorm", "layernorm_backward", (blocks,), (_LANES, _DEPTH), *args)
     dgain, dbias, shift = reduce.sum_rows(parts).split(channels)
     return dt, dgain, dbias, shift

@@ -2,8 +2,9 @@
 // channels l, l + 32, ...; the lanes' partial sums meet in shared memory, added in one order by every lane.
 
 #define LANES 32
-#define ROWS 8   // of a block at once
-#define WIDE 8   // channels of a lane in the backward: a row has at most 256
+#define ROWS 8    // of a block of the forward
+#define DEPTH 12  // rows a block of the backward has in hand: two such blocks fill a multiprocessor's registers
+#define WIDE 8    // channels of a lane in the backward: a row has at most 256
 
 // Sum of 32 words in one order, the same for every lane.
 __device__ float total_of(const float4* words)
@@ -55,26 +56,25 @@ extern "C" __global__ void layernorm_backward(const float* __restrict__ total, c
                                               long long part_rows, float* __restrict__ dtotal,
                                               float* __restrict__ parts)
 {
-    __shared__ float4 sums[2][2][ROWS][LANES / 4];  // of two rounds in turn, so that a round has one barrier
+    __shared__ float4 sums[2][2][DEPTH][LANES / 4];  // of two rounds in turn, so that a round has one barrier
     int lane = threadIdx.x, slot = threadIdx.y, turn = 0;
-    float weight[WIDE], gains[WIDE], biases[WIDE], shifts[WIDE];
+    float gains[WIDE], biases[WIDE], shifts[WIDE];
 #pragma unroll
-    for (int j = 0; j < WIDE; ++j) {
-        int c = lane + j * LANES;
-        weight[j] = c < channels ? gain[c] : 0.0f;
-        gains[j] = biases[j] = shifts[j] = 0.0f;
-    }
-    for (long long from = 0; from < part_rows; from += ROWS, turn ^= 1) {
-        long long row = blockIdx.x * part_rows + from + slot;
-        int n = row < rows ? (int)channels : 0;
-        float mean = n > 0 ? means[row] : 0.0f, rstd = n > 0 ? rstds[row] : 0.0f, v[WIDE], d[WIDE];
+    for (int j = 0; j < WIDE; ++j) gains[j] = biases[j] = shifts[j] = 0.0f;
+    long long row = blockIdx.x * part_rows + slot, first_word = row * channels + lane;
+    total += first_word, dy += first_word, dtotal += first_word, gain += lane;
+    int n = (int)channels - lane, step = DEPTH * (int)channels;
+    for (int left = (int)part_rows; left > 0; left -= DEPTH, row += DEPTH, turn ^= 1) {
+        if (row >= rows) n = 0;
+        float mean = n > 0 ? means[row] : 0.0f, rstd = n > 0 ? rstds[row] : 0.0f, v[WIDE], e[WIDE];
         float first = 0.0f, second = 0.0f;
 #pragma unroll
         for (int j = 0; j < WIDE; ++j) {
-            int c = lane + j * LANES;
-            if (c >= n) continue;
-            v[j] = (total[row * channels + c] - mean) * rstd, d[j] = dy[row * channels + c];
-            first += weight[j] * d[j], second += weight[j] * d[j] * v[j];
+            if (j * LANES >= n) continue;
+            float d = dy[j * LANES];
+            v[j] = (total[j * LANES] - mean) * rstd, e[j] = gain[j * LANES] * d;
+            first += e[j], second += e[j] * v[j];
+            gains[j] += v[j] * d, biases[j] += d;
         }
         word_of(sums[turn][0][slot], lane) = first, word_of(sums[turn][1][slot], lane) = second;
         __syncthreads();
@@ -82,14 +82,13 @@ extern "C" __global__ void layernorm_backward(const float* __restrict__ total, c
         second = total_of(sums[turn][1][slot]) / (float)channels;
 #pragma unroll
         for (int j = 0; j < WIDE; ++j) {
-            int c = lane + j * LANES;
-            if (c >= n) continue;
-            float dt = rstd * (weight[j] * d[j] - first - v[j] * second);
-            dtotal[row * channels + c] = dt;
-            gains[j] += v[j] * d[j], biases[j] += d[j], shifts[j] += dt;
+            if (j * LANES >= n) continue;
+            float dt = rstd * (e[j] - first - v[j] * second);
+            dtotal[j * LANES] = dt, shifts[j] += dt;
         }
+        total += step, dy += step, dtotal += step;
     }
-    float* columns = (float*)sums;  // [ROWS][LANES], of one of the three sums and 32 channels at a time
+    float* columns = (float*)sums;  // [DEPTH][LANES], of one of the three sums and 32 channels at a time
     for (int q = 0; q < 3; ++q)
 #pragma unroll
         for (int j = 0; j < WIDE; ++j) {
@@ -98,7 +97,7 @@ extern "C" __global__ void layernorm_backward(const float* __restrict__ total, c
             columns[slot * LANES + lane] = q == 0 ? gains[j] : q == 1 ? biases[j] : shifts[j];
             __syncthreads();
             float sum = 0.0f;
-            for (int s = 0; s < ROWS; ++s) sum += columns[s * LANES + lane];
+            for (int s = 0; s < DEPTH; ++s) sum += columns[s * LANES + lane];
             if (slot == 0 && lane + j * LANES < channels)
                 parts[(blockIdx.x * 3 + q) * channels + lane + j * LANES] = sum;
         }

@@ -7,7 +7,8 @@ import torch
 from kernels import build
 from kernels.reduce import kernel as reduce
 
-_LANES, _ROWS = 32, 8  # of a block
+_LANES, _ROWS = 32, 8  # of a block of the forward
+_DEPTH = 12  # rows a block of the backward has in hand
 _FEATURES = 256  # most of a row of the backward
 _PARTS = 256  # blocks of the backward at most: as many as one launch of `reduce` adds
 
@@ -28,9 +29,9 @@ def select_backward(mask: torch.Tensor, x: torch.Tensor, dy: torch.Tensor) -> tu
     rows = x.numel() // features
     if features > _FEATURES:
         raise ValueError(f"x: {features} features, a row of the kernel holds at most {_FEATURES}")
-    part_rows = _ROWS * build.ceil_div(rows, _ROWS * _PARTS)
+    part_rows = _DEPTH * build.ceil_div(rows, _DEPTH * _PARTS)
     blocks = build.ceil_div(rows, part_rows)
     d_logits, parts = x.new_empty(x.shape), x.new_empty(blocks, features)
     args = (mask.contiguous(), x.contiguous(), dy.contiguous(), rows, features, part_rows, d_logits, parts)
-    build.launch("vsn", "vsn_backward", (blocks,), (_LANES, _ROWS), *args)
+    build.launch("vsn", "vsn_backward", (blocks,), (_LANES, _DEPTH), *args)
     return d_logits, reduce.sum_rows(parts)

@@ -2,8 +2,9 @@
 // lane l the features l, l + 32, ...; the lanes' partial results meet in shared memory, joined in one order by all.
 
 #define LANES 32
-#define ROWS 8   // of a block at once
-#define WIDE 8   // features of a lane in the backward: a row has at most 256
+#define ROWS 8    // of a block of the forward
+#define DEPTH 12  // rows a block of the backward has in hand: two such blocks fill a multiprocessor's registers
+#define WIDE 8    // features of a lane in the backward: a row has at most 256
 
 // Sum of 32 words in one order, the same for every lane.
 __device__ float total_of(const float4* words)
@@ -48,18 +49,19 @@ extern "C" __global__ void vsn_backward(const float* __restrict__ mask, const fl
                                         const float* __restrict__ dy, long long rows, long long features,
                                         long long part_rows, float* __restrict__ dlogits, float* __restrict__ parts)
 {
-    __shared__ float4 sums[2][ROWS][LANES / 4];  // of two rounds in turn, so that a round has one barrier
+    __shared__ float4 sums[2][DEPTH][LANES / 4];  // of two rounds in turn, so that a round has one barrier
     int lane = threadIdx.x, slot = threadIdx.y, turn = 0;
     float columns[WIDE] = {0.0f};
-    for (long long from = 0; from < part_rows; from += ROWS, turn ^= 1) {
-        long long row = blockIdx.x * part_rows + from + slot;
-        int n = row < rows ? (int)features : 0;
+    long long row = blockIdx.x * part_rows + slot, first_word = row * features + lane;
+    mask += first_word, x += first_word, dy += first_word, dlogits += first_word;
+    int n = (int)features - lane, step = DEPTH * (int)features;
+    for (int left = (int)part_rows; left > 0; left -= DEPTH, row += DEPTH, turn ^= 1) {
+        if (row >= rows) n = 0;
         float m[WIDE], t[WIDE], along = 0.0f;
 #pragma unroll
         for (int j = 0; j < WIDE; ++j) {
-            int f = lane + j * LANES;
-            if (f >= n) continue;
-            m[j] = mask[row * features + f], t[j] = dy[row * features + f] * x[row * features + f] * (float)features;
+            if (j * LANES >= n) continue;
+            m[j] = mask[j * LANES], t[j] = dy[j * LANES] * x[j * LANES] * (float)features;
             along += m[j] * t[j];
         }
         word_of(sums[turn][slot], lane) = along;
@@ -67,12 +69,12 @@ extern "C" __global__ void vsn_backward(const float* __restrict__ mask, const fl
         along = total_of(sums[turn][slot]);
 #pragma unroll
         for (int j = 0; j < WIDE; ++j) {
-            int f = lane + j * LANES;
-            if (f >= n) continue;
+            if (j * LANES >= n) continue;
             float d = m[j] * (t[j] - along);
-            dlogits[row * features + f] = d;
+            dlogits[j * LANES] = d;
             columns[j] += d;
         }
+        mask += step, x += step, dy += step, dlogits += step;
     }
 #pragma unroll
     for (int j = 0; j < WIDE; ++j) {
@@ -81,7 +83,7 @@ extern "C" __global__ void vsn_backward(const float* __restrict__ mask, const fl
         word_of(sums[0][slot], lane) = columns[j];
         __syncthreads();
         float sum = 0.0f;
-        for (int s = 0; s < ROWS; ++s) sum += word_of(sums[0][s], lane);
+        for (int s = 0; s < DEPTH; ++s) sum += word_of(sums[0][s], lane);
         if (slot == 0 && lane + j * LANES < features) parts[blockIdx.x * features + lane + j * LANES] = sum;
     }
 }
