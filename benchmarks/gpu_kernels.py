@@ -48,6 +48,8 @@ from kernels.gather import kernel as gather_kernel
 from kernels.gather import reference as gather
 from kernels.geometry import kernel as geometry_kernel
 from kernels.geometry import reference as geometry
+from kernels.heads import kernel as heads_kernel
+from kernels.heads import reference as heads
 from kernels.layernorm import kernel as layernorm_kernel
 from kernels.layernorm import reference as layernorm
 from kernels.lob import kernel as lob_kernel
@@ -110,6 +112,8 @@ def rows() -> list[Row]:
         found += _scan_rows(r)
     for r in (128, 2048):
         found += _encoder_rows(r)
+    for r in (128, 1024):
+        found.append(_heads_row(r))
     for r in (128, 1024):
         found += _learning_rows(r)
     for r in (128, 1024):
@@ -206,6 +210,33 @@ def _encoder_rows(r: int) -> list[Row]:
         Row(f"expectation {r} x 11 x 21", expectation_kernel.expected, expectation.expected, (atoms, support),
             4 * r * 11 * 22, tolerance=few),
     ]  # fmt: skip
+
+
+def _heads_row(r: int) -> Row:
+    """Every head of R acting rows of 128 units: 11 x 21 atoms, policy, value, 3 x 21 forward-return atoms."""
+    outputs, inputs = (231, 11, 1, 64, 63), (128, 128, 128, 128, 64)
+    pairs = [
+        (torch.randn(n, k, device="cuda") / k**0.5, torch.randn(n, device="cuda")) for n, k in zip(outputs, inputs)
+    ]
+    weights = heads.Weights(*(x for pair in pairs for x in pair))
+    support = torch.linspace(-1, 1, 21, device="cuda")
+    frd_atoms = 3 * support.double()
+    shapes = ((r, 11, 21), (r, 11), (r, 11), (r,), (r, 3, 21))
+
+    def into_buffers(of: Any) -> Callable[..., tuple[torch.Tensor, ...]]:
+        into = heads.Outputs(
+            *(torch.empty(shape, device="cuda") for shape in shapes), torch.empty(r, 3, device="cuda", dtype=torch.int8)
+        )
+
+        def call(h: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            of.acting(h, weights, support, frd_atoms, into)
+            return into[:5]  # the sign of a mean near 0 is anyone's
+
+        return call
+
+    moved = 4 * (sum(n * (k + 1) for n, k in zip(outputs, inputs)) + r * (128 + 231 + 23 + 63))
+    h = torch.randn(r, 128, device="cuda")
+    return Row(f"heads {r} x 128", into_buffers(heads_kernel), into_buffers(heads), (h,), moved, False, None, 2e-5)
 
 
 def _learning_rows(r: int) -> list[Row]:
