@@ -26,6 +26,7 @@ from kernels.c51 import op as c51
 from kernels.cfc import op as cfc
 from kernels.digest import op as digest
 from kernels.distances import op as distances
+from kernels.events import op as events
 from kernels.expectation import op as expectation
 from kernels.frd import op as frd
 from kernels.gae import op as gae
@@ -41,6 +42,7 @@ from kernels.philox import op as philox
 from kernels.policy import op as policy
 from kernels.ppo import op as ppo
 from kernels.reduce import op as reduce
+from kernels.reward import op as reward
 from kernels.ring import op as ring
 from kernels.scan import op as scan
 from kernels.spectral import op as spectral
@@ -48,6 +50,7 @@ from kernels.statistics import op as statistics
 from kernels.sumtree import op as sumtree
 from kernels.td import op as td
 from kernels.vsn import op as vsn
+from kernels.window import op as window
 from tests.simulator import tapes
 
 Inputs = dict[str, torch.Tensor]
@@ -588,6 +591,7 @@ class tallies:
             sim.advance(step)
         return tuple(sim.buffers[s.name] for s in measure.specs())
 
+
 @case("moves_measure", ulps=64)  # variances are differences of means
 class moves_of_the_mid:
     def inputs(g):
@@ -682,3 +686,65 @@ class power_iterations:
         vectors = [x["u_tall"].clone(), x["u_wide"].clone()]
         powers = spectral.Powers([x["tall"], x["wide"]], vectors)
         return powers.step(), *vectors, powers.step()
+
+
+@case("window_moments", ulps=8)
+class window_of_rows:
+    def inputs(g):
+        flags = torch.rand(2, 40, 17, generator=g) < 0.2
+        return {
+            "columns": torch.randn(4, 40, 17, generator=g), "terminated": flags[0], "truncated": flags[1],
+            "entries": torch.randint(-1, 2, (40, 17), generator=g, dtype=torch.int8),
+        }  # fmt: skip
+
+    def call(x):
+        out = torch.zeros(2, len(window.NAMES), dtype=torch.float64, device=x["entries"].device)
+        flags = (x["terminated"], x["truncated"])
+        window.moments(*x["columns"], *flags, x["entries"], out[0])
+        window.moments(*x["columns"], *flags, torch.zeros_like(x["entries"]), out[1])
+        return tuple(out.view(-1).split(1))
+
+
+@case("reward_whiten", "reward_error", ulps=4)
+class rewards:
+    def inputs(g):
+        return {
+            "cents": torch.randint(-90_000, 90_000, (2, 150), generator=g), "fees": torch.randint(0, 900, (150,), generator=g),
+            "slots": torch.tensor([0.01, 0.125, 0.0, 1.0, 0.0]), "flags": torch.rand(4, 150, generator=g) < 0.3,
+            "values": torch.randn(4, 150, generator=g),
+        }  # fmt: skip
+
+    def call(x):
+        slots, state = x["slots"].clone(), torch.zeros(6, dtype=torch.float64, device=x["slots"].device)
+        into = reward.Rewards(*(torch.empty_like(x["values"][0]) for _ in range(3)))
+        out = []
+        for core, learn in ((x["fees"], True), (x["cents"][0], True), (x["cents"][1], True), (x["cents"][0], False)):
+            reward.whiten(core, x["fees"], 5_000, learn, 1e-6, reward.Slots(*slots.unbind()), state, into)
+            out += [slots.clone(), *state.float().split(1), *(r.clone() for r in into)]
+        before = reward.Previous(x["values"][2].clone(), x["values"][3].clone(), *x["flags"][:3].clone())
+        ended = x["flags"][2:]
+        errors = [reward.error(x["values"][i], x["values"][1], *ended, 0.9, i == 0, before) for i in (0, 1, 0)]
+        return *out, *(e.float() for e in errors), *before
+
+
+@case("events_mark")
+class events_of_steps:
+    def inputs(g):
+        def whole(high, *shape):
+            return torch.randint(0, high, shape, generator=g)
+
+        return {
+            "closed": whole(2, 9) > 0, "trades": whole(4, 9, 5, 3), "mask": whole(2, 9, 5) > 0,
+            "end_reason": whole(5, 9), "executed": whole(4, 9), "counts": torch.tensor([[3], [0], [2]]),
+            "places": torch.tensor([4, 2, 9, 0, 1, 7, 3, 5, 8]),
+        }  # fmt: skip
+
+    def call(x):
+        seen = torch.zeros(3, 10, dtype=torch.bool, device=x["mask"].device)
+        actions = torch.zeros(4, dtype=torch.bool, device=x["mask"].device)
+        step = events.Step(x["closed"], x["trades"], x["mask"], x["end_reason"])
+        learned = events.Learned(x["executed"], *x["counts"], actions, 3, 3)
+        events.mark(step, events.Codes(1, 2, 1, 3, 4), learned, x["places"], seen[0])
+        events.mark(step, events.Codes(1, 9, 9, 9, 9), learned, x["places"], seen[1])
+        events.mark(step, events.Codes(0, 3, 1, 3, 4), None, x["places"], seen[2])
+        return seen, actions

@@ -1,0 +1,1 @@
+"""Which events of a run have happened."""

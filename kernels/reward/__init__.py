@@ -1,0 +1,1 @@
+"""Rewards from cents, PopArt's running statistics, and the temporal-difference error they complete."""

@@ -1,0 +1,1 @@
+"""Moments of a finished rollout window."""
