@@ -51,9 +51,11 @@ def specs(world: World) -> list[BufferSpec]:
 
 
 def groups(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> list[Group]:
-    """What a row measures of its batch; running state moves on by a row with it."""
+    """What a row measures of its batch, none after another; running state moves on by a row with it."""
     return [
         Group(lambda: perception(w, c, b), PerceptionLeaves(w)),
+        Group(lambda: health(c, b), lambda read: health_leaves(w, read)),
+        Group(lambda: motion(w, c, b), lambda read: motion_leaves(w, read)),
         Group(lambda: acting(w, c, b), ActingLeaves(w)),
     ]
 
@@ -62,15 +64,10 @@ def groups(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> list[Group]
 
 
 def perception(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
-    """Books at the decision and how the mid moved, statistics of the encoder's inputs and activations, the health of
-    h_t, and the correlations [F] that would show look-ahead."""
-    market, e = w.tape.market, c.encoded
-    found = {"raw": w.tape.raw, "x": b["x"]} | {name: getattr(e, name) for name in _MATRICES[2:]}
+    """Statistics of the raw features, the encoder's inputs and its activations."""
+    found = {"raw": w.tape.raw, "x": b["x"]} | {name: getattr(c.encoded, name) for name in _MATRICES[2:]}
     matrices = {name: found[name].flatten(0, -2) for name in _MATRICES}
     seen = statistics.summary(matrices, norm.NORM_CLIP, ("vsn_mask", "attn"), c.anchor)
-    book = (market.bid_px, market.ask_px, market.bid_sz, market.ask_sz)
-    after, moments = c.outcome.next_row, b["diag_moments"]
-    correlation, books = moves.moves(b["x"], book, c.anchor, after, CORRELATION_RATE, moments)
     return {
         "whole": seen.whole.flatten(),
         "raw_mean": seen.columns("raw", "mean"),
@@ -78,9 +75,6 @@ def perception(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers
         "raw_abs_max": seen.columns("raw", "abs_max"),
         "mask_mean": seen.columns("vsn_mask", "mean"),
         "attn_mean": seen.columns("attn", "mean"),
-        "health": geometry.geometry(e.h, b["carry"], c.outcome.episode_start),
-        "correlation": correlation,
-        "books": books.flatten(),
     }
 
 
@@ -112,18 +106,16 @@ class PerceptionLeaves:
     """Leaves of `perception`. Places are looked up once: a row is finished within a captured step."""
 
     def __init__(self, w: World) -> None:
-        self.accounts, self.point, self.sigma = w.config.model.accounts, _tick_points(w), w.tape.sigma_step
         self.whole = {leaf: _place(*of) for leaf, of in _OF_A_MATRIX.items()}
         self.states = [_place(name, "abs_max") for name in ("l1_state", "l2_state")]
         # Two of the microstructure features are kept in ticks and told in points.
-        told = {"realized_variance": self.point**2, "intra_bar_momentum": self.point}
+        told = {"realized_variance": _tick_points(w) ** 2, "intra_bar_momentum": _tick_points(w)}
         micro = [f.name for f in features.FEATURES if f.group == "micro"]
         self.micro = [(f"features.micro.{name}_mean", features.index(name), told.get(name, 1)) for name in micro]
         self.touch, self.depth, self.flow = map(features.index, ("ofi_touch", "ofi_depth", "trade_flow"))
 
     def __call__(self, read: Read) -> Row:
-        whole, raw, correlation = read["whole"], read["raw_mean"], read["correlation"]
-        sizes = list(map(abs, correlation))
+        whole, raw = read["whole"], read["raw_mean"]
         return {
             **{leaf: whole[i] for leaf, i in self.whole.items()},
             **{leaf: raw[i] * scale for leaf, i, scale in self.micro},
@@ -132,35 +124,10 @@ class PerceptionLeaves:
             "features.ofi.depth_mean": raw[self.depth],
             "features.ofi.depth_abs_max": read["raw_abs_max"][self.depth],
             "features.trade_flow_mean": raw[self.flow],
-            "features.ofi.touch_next_corr": correlation[self.touch],
-            "features.leak_corr_max": max(sizes),
-            "features.leak_corr_index": sizes.index(max(sizes)),
             **_group_mass(read["mask_mean"]),
             "vsn.mask_max": max(read["mask_mean"]),
             "encoder.attn_newest_weight": read["attn_mean"][-1],
             "numerics.scan_state_abs_max": max(whole[i] for i in self.states),
-            **self._health(*read["health"]),
-            **self._books(read["books"]),
-        }
-
-    def _books(self, groups: Sequence[int]) -> Row:
-        """Books at the decision, and how far the mid moved. groups: their numbers, one group after another."""
-        unchanged, mid, two_sided, size, square, both = (sum(groups[i :: len(moves.BOOKS)]) for i in range(6))
-        rms, half_tick = math.sqrt(square / max(1, both)) / 2, self.point / 2  # rms in ticks
-        return {
-            "data.unchanged_book_frac": unchanged / self.accounts,
-            "data.mid_price_mean": mid / max(1, two_sided) * half_tick,
-            "data.mid_return_abs_mean": size / max(1, both) * half_tick,
-            "data.mid_rms_over_sigma": rms / self.sigma if self.sigma > 0 else 0.0,
-        }
-
-    def _health(self, unit_sum_square: float, trace: float, square: float, moved: float, counted: float) -> Row:
-        """How alike the rows of h_t are, over how many directions they spread, how far they moved from the carry."""
-        n = self.accounts
-        return {
-            "encoder.cfc_carry_delta_norm": moved / max(1, counted),
-            "encoder.h_t_batch_cosine": (unit_sum_square - n) / max(1, n * (n - 1)),
-            "encoder.h_t_participation_ratio": trace**2 / max(square, 1e-300) if trace > 0 else 0.0,
         }
 
 
@@ -170,6 +137,48 @@ _GROUP_COLUMNS = {f"vsn.mask_{group}": features.columns_of(group) for group in f
 def _group_mass(mask: Sequence[float]) -> Row:
     """Selection mass of each feature group. mask: batch-mean weights, one a feature."""
     return {leaf: sum(mask[columns]) for leaf, columns in _GROUP_COLUMNS.items()}
+
+
+def health(c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
+    """How the rows of h_t lie to one another and to the carry they read."""
+    return {"health": geometry.geometry(c.encoded.h, b["carry"], c.outcome.episode_start)}
+
+
+def health_leaves(w: World, read: Read) -> Row:
+    """How alike the rows of h_t are, over how many directions they spread, how far they moved from the carry."""
+    unit_sum_square, trace, square, moved, counted = read["health"]
+    n = w.config.model.accounts
+    return {
+        "encoder.cfc_carry_delta_norm": moved / max(1, counted),
+        "encoder.h_t_batch_cosine": (unit_sum_square - n) / max(1, n * (n - 1)),
+        "encoder.h_t_participation_ratio": trace**2 / max(square, 1e-300) if trace > 0 else 0.0,
+    }
+
+
+def motion(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
+    """Books at the decision, how the mid moved, and the correlations [F] of the newest inputs with that."""
+    market, o = w.tape.market, c.outcome
+    book = (market.bid_px, market.ask_px, market.bid_sz, market.ask_sz)
+    correlation, books = moves.moves(b["x"], book, c.anchor, o.next_row, CORRELATION_RATE, b["diag_moments"])
+    return {"correlation": correlation, "books": books.flatten()}
+
+
+def motion_leaves(w: World, read: Read) -> Row:
+    """Books at the decision, how far the mid moved, and what would show look-ahead."""
+    numbers, correlation = read["books"], read["correlation"]
+    sizes = list(map(abs, correlation))
+    unchanged, mid, two_sided, size, square, both = (sum(numbers[i :: len(moves.BOOKS)]) for i in range(6))
+    half_tick, sigma = _tick_points(w) / 2, w.tape.sigma_step
+    rms = math.sqrt(square / max(1, both)) / 2  # ticks
+    return {
+        "data.unchanged_book_frac": unchanged / w.config.model.accounts,
+        "data.mid_price_mean": mid / max(1, two_sided) * half_tick,
+        "data.mid_return_abs_mean": size / max(1, both) * half_tick,
+        "data.mid_rms_over_sigma": rms / sigma if sigma > 0 else 0.0,
+        "features.ofi.touch_next_corr": correlation[features.index("ofi_touch")],
+        "features.leak_corr_max": max(sizes),
+        "features.leak_corr_index": sizes.index(max(sizes)),
+    }
 
 
 # --- what was predicted, chosen and paid ----------------------------------------------------------

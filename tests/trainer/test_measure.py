@@ -126,6 +126,20 @@ def test_input_and_encoder_leaves_are_what_their_tensors_say(acted):
         assert found[path] == pytest.approx(float(value), rel=1e-9), path
 
 
+def test_book_leaves_are_those_of_the_rows_the_accounts_stand_on(acted):
+    found, market, o = leaves(acted), acted.world.tape.market, acted.collector.outcome
+    rows = list(zip(acted.collector.anchor.tolist(), o.next_row.tolist()))
+    books = torch.cat([market.bid_px, market.ask_px, market.bid_sz, market.ask_sz], dim=1).tolist()
+    mids = ((market.bid_px[:, 0] + market.ask_px[:, 0]).double() / 2).tolist()
+    moved = [mids[after] - mids[now] for now, after in rows]
+    rms = math.sqrt(mean([m * m for m in moved]))
+    assert rms > 0 and acted.world.tape.sigma_step > 0
+    assert found["data.unchanged_book_frac"] == mean([float(books[now] == books[max(0, now - 1)]) for now, _ in rows])
+    assert found["data.mid_price_mean"] == pytest.approx(mean([mids[now] for now, _ in rows]) * TICK, rel=1e-12)
+    assert found["data.mid_return_abs_mean"] == pytest.approx(mean([abs(m) for m in moved]) * TICK, rel=1e-12)
+    assert found["data.mid_rms_over_sigma"] == pytest.approx(rms / acted.world.tape.sigma_step, rel=1e-12)
+
+
 def test_value_and_policy_leaves_are_what_their_tensors_say(acted):
     found, b, o = leaves(acted), acted.world.buffers, acted.collector.outcome
     q, n = b["q_values"].double(), len(b["v_t"])
