@@ -13,13 +13,11 @@ from foxhunt_assets.simulator.state import Buffers, specs
 from foxhunt_assets.simulator.walk import Step, Walk
 from kernels.account import op as account
 
-_MARKET = (
-    "bid_px", "ask_px", "bid_sz", "ask_sz", "low_bid_px", "high_ask_px", "ts", "ts_event", "fee_cents",
-)  # fmt: skip
+_BOOK = ("bid_px", "ask_px", "bid_sz", "ask_sz")
 
 
 class OnDevice:
-    """One launch a step, one an advance; seen and legal are written by both, so that looking costs none.
+    """One launch a step, one an advance; both write what accounts see and may do, so that looking costs none.
 
     warm: bool [N], the row has a whole window of its segment behind it.
     """
@@ -30,8 +28,10 @@ class OnDevice:
         scales = torch.tensor([float(f.scale(env)) for f in ACCOUNT_FEATURES], dtype=torch.float32)
         tables, numbers = walk.jump()
         tensors = {
-            **{name: getattr(market, name) for name in _MARKET},
-            "place": (2 * rows_left + warm).to(torch.int32),
+            **{name: getattr(market, name) for name in _BOOK},
+            "facts": account.row_facts(
+                market.ts, market.ts_event, market.fee_cents, market.low_bid_px, market.high_ask_px, rows_left, warm
+            ),
             "session_end": walk.session_end,
             "scales": scales.to(market.device),
             **self._state,
@@ -51,7 +51,8 @@ class OnDevice:
     def advance(self, step: Step) -> None:
         fresh = self._looked == self._version()
         self._kernels.advance(step)
-        self._looked = self._version() if fresh else None
+        now = self._version()
+        self._looked = now if fresh and not now[0] else None
 
     def legal_mask(self) -> torch.Tensor:
         self._look()
@@ -64,7 +65,7 @@ class OnDevice:
     def _look(self) -> None:
         """Look anew where others wrote the state (a phase begins, a checkpoint was read) since a kernel last looked.
 
-        A graph that is captured looks for itself unless it was captured after one that steps.
+        A captured graph cannot ask that when it is replayed: it looks for itself unless it has just made a step.
         """
         if self._looked != self._version():
             self._kernels.observe()

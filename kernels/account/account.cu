@@ -34,13 +34,25 @@ struct Memory {  // what accounts took of a book side, [accounts, levels]
     int *px, *lots, *sz;
 };
 
-struct Market {  // place: 2 x rows left of the stretch, plus 1 where a whole window lies behind the row
-    const int *bid_px, *ask_px, *bid_sz, *ask_sz, *low_bid, *high_ask, *place;
-    const i64 *ts, *ts_event, *fee;
+struct Market {
+    const int *bid_px, *ask_px, *bid_sz, *ask_sz;
+    const i64* facts;
     const unsigned char* session_end;
     i64 levels, tick_cents;
     int absent;
 };
+
+// Of a row, in one sector of memory: ts, ts_event, place | fee, high_ask | low_bid, each pair the high word first.
+// place: 2 x rows left of the stretch, plus 1 where a whole window lies behind the row.
+__device__ static i64 ts_of(const i64* facts, i64 row) { return facts[4 * row]; }
+__device__ static i64 ts_event_of(const i64* facts, i64 row) { return facts[4 * row + 1]; }
+__device__ static int fee_of(const i64* facts, i64 row) { return (int)facts[4 * row + 2]; }
+__device__ static int place_of(const i64* facts, i64 row) { return (int)(facts[4 * row + 2] >> 32); }
+__device__ static int extreme_of(const i64* facts, i64 row, int side)
+{
+    i64 both = facts[4 * row + 3];
+    return (int)(side > 0 ? both : both >> 32);
+}
 
 struct State {  // of accounts
     i64 *row, *age, *side, *realised, *equity, *phase_realised, *cash, *mark, *last_bid, *last_ask, *streak, *flat,
@@ -101,9 +113,9 @@ struct Tally {
 
 struct Account {
     i64 account, anchor, row, step, realised, streak, equity_before, realised_before, phase_realised, open_cents;
-    i64 age, mark, mark_before, flat, hold;
+    i64 age, mark, mark_before, flat, hold, cash;
     int side, last_bid, last_ask, extreme, here, there, due, reason;
-    unsigned trades, touched;  // a bit a trade row; bits of Side whose memory is in shared memory
+    unsigned trades, touched, stirred;  // a bit a trade row; bits of Side whose memory is in shared memory
     bool sound, two_sided, mark_known, started, flat_between, parts, emptied, opened, followed, fired, reached;
     signed char signs[SIGNS];
     Held held;
@@ -134,13 +146,14 @@ __device__ static int lots_of(const Held& h)
 __device__ static void load(Held& h, const Slots& s, i64 at, i64 step, int max_units)
 {
     h.slots = 0x3210;
-    EACH_UNIT(u) h.lots[u] = u < max_units ? (int)s.lots[at + u] : 0, h.number += h.lots[u] > 0;
-    EACH_UNIT(u) if (u < h.number) {
+    EACH_UNIT(u) if (u < max_units) {  // empty slots are zeros of the same sector: no load waits for another
+        h.lots[u] = (int)s.lots[at + u];
         h.age[u] = (int)(step - s.entry_step[at + u]);
         h.best_px[u] = (int)s.best_px[at + u];
         h.distance[u] = s.distance[at + u];
         h.open_tick_lots += s.open_tick_lots[at + u];
     }
+    EACH_UNIT(u) h.number += h.lots[u] > 0;
 }
 
 // A bit an action: which the account may choose `later` steps from now. A whole close is legal when every unit was
@@ -284,7 +297,7 @@ __device__ static void send(Account& a, Order& order, Filled& filled, const Mark
         for (int l = 0; l < (int)m.levels; ++l) taken[l * THREADS] = 0;
         a.touched |= side;
     }
-    i64 fee_cents = m.fee[a.row], lag = m.ts_event[a.row] - m.ts_event[decided];
+    i64 fee_cents = fee_of(m.facts, a.row), lag = ts_event_of(m.facts, a.row) - ts_event_of(m.facts, decided);
     int touch = (order.side > 0 ? m.ask_sz : m.bid_sz)[a.row * m.levels], lots = take(a, order, filled, m, taken);
     i64 tick_lots = 0, fee = lots * fee_cents;
     EACH_UNIT(u) tick_lots += filled.tick_lots[u], fills += filled.lots[u] > 0;
@@ -341,12 +354,13 @@ __device__ static int close(Account& a, const Filled& filled, const Slots& s, co
             entry = floor_div(s.entry_tick_lots[at] * taken, lots), fee = floor_div(s.entry_fee[at] * taken, lots);
             s.open_tick_lots[at] = open_entry - entry, s.open_fee[at] = open_fee - fee;
         }
-        i64 fees = fee + taken * m.fee[a.row], exit = filled.tick_lots[u];
+        i64 fees = fee + taken * (i64)fee_of(m.facts, a.row), exit = filled.tick_lots[u];
         i64 pnl = a.side * (exit - entry) * m.tick_cents - fees;
         i64* row = trades + (a.account * PHASES * max_units + place) * FIELDS;
         row[0] = a.account, row[1] = a.side, row[2] = taken, row[3] = a.step - h.age[u], row[4] = a.step;
-        row[5] = s.entry_ts[at], row[6] = m.ts[a.row], row[7] = entry, row[8] = exit, row[9] = fees, row[10] = pnl;
-        row[11] = reason, row[12] = s.entry_action[at], row[13] = phase == STOPS ? HOLD : a.due;
+        row[5] = s.entry_ts[at], row[6] = ts_of(m.facts, a.row), row[7] = entry, row[8] = exit;
+        row[9] = fees, row[10] = pnl, row[11] = reason, row[12] = s.entry_action[at];
+        row[13] = phase == STOPS ? HOLD : a.due;
         for (int k = 0; k < SIGNS; ++k) row[14 + k] = s.signs[SIGNS * at + k];
         a.trades |= 1u << place;
         a.realised += pnl;
@@ -372,8 +386,9 @@ __device__ static void open(Account& a, const Filled& filled, const Slots& s, in
         EACH_UNIT(u) used |= u < n && slot_of(h, u) == free;
         free += used;
     }
-    i64 at = a.account * set.max_units + free, tick_lots = filled.tick_lots[0], fee = lots * m.fee[a.row];
-    s.entry_lots[at] = lots, s.entry_step[at] = a.step, s.entry_ts[at] = m.ts[a.row];
+    i64 at = a.account * set.max_units + free, tick_lots = filled.tick_lots[0];
+    i64 fee = lots * (i64)fee_of(m.facts, a.row);
+    s.entry_lots[at] = lots, s.entry_step[at] = a.step, s.entry_ts[at] = ts_of(m.facts, a.row);
     s.entry_tick_lots[at] = s.open_tick_lots[at] = tick_lots, s.entry_fee[at] = s.open_fee[at] = fee;
     s.entry_action[at] = a.due, s.initial_r[at] = set.initial_r;
     for (int k = 0; k < SIGNS; ++k) s.signs[SIGNS * at + k] = a.signs[k];
@@ -525,17 +540,18 @@ __device__ static void arrive(Account& a, const State& b, const Slots& slots, co
     a.anchor = b.row[i], a.row = s.drain ? a.anchor : a.anchor + 1;
     a.side = (int)b.side[i], a.age = b.age[i], a.realised_before = b.realised[i], a.equity_before = b.equity[i];
     a.phase_realised = b.phase_realised[i], a.mark_before = b.mark[i], a.streak = b.streak[i];
-    a.flat = b.flat[i], a.hold = b.hold[i], a.mark_known = b.mark_valid[i], a.started = b.started[i];
+    a.flat = b.flat[i], a.hold = b.hold[i], a.cash = b.cash[i];
+    a.mark_known = b.mark_valid[i], a.started = b.started[i];
     int bids_live = 0, asks_live = 0, levels = (int)m.levels;
 #pragma unroll 5
     for (int l = 0; l < levels; ++l) bids_live |= bids.lots[i * levels + l], asks_live |= asks.lots[i * levels + l];
     const int *bid_px = m.bid_px + a.row * levels, *ask_px = m.ask_px + a.row * levels;
     int bid = *bid_px, ask = *ask_px;
-    a.here = m.place[a.anchor], a.there = m.place[a.row];
+    a.here = place_of(m.facts, a.anchor), a.there = place_of(m.facts, a.row);
+    a.extreme = extreme_of(m.facts, a.row, a.side);
     if (a.side != 0) {
-        a.extreme = (a.side > 0 ? m.low_bid : m.high_ask)[a.row];
         load(a.held, slots, i * s.max_units, a.step, s.max_units);
-        EACH_UNIT(u) if (u < a.held.number) {
+        EACH_UNIT(u) if (u < s.max_units) {
             a.held.open_fee += slots.open_fee[i * s.max_units + u];
             a.held.triggered |= (unsigned)slots.triggered[i * s.max_units + u] << u;
         }
@@ -615,7 +631,7 @@ __device__ static void report(const Account& a, const Outcome& out, i64 executed
     ints[MARK * n] = a.mark, ints[MARK_CHANGE * n] = a.mark_known ? a.mark - a.mark_before : 0;
     ints[LOTS_BEFORE * n] = lots_before, ints[UNITS_BEFORE * n] = units_before;
     ints[LOTS_AFTER * n] = a.side * lots_of(a.held);
-    unsigned was = out.stirred[a.account], is = 0;
+    unsigned was = a.stirred, is = 0;
     if (c.orders || c.rejected || a.reason) is |= TRADED;
     if (c.tightened || c.loosened) is |= MOVED;
     if (was != is) out.stirred[a.account] = is;
@@ -644,7 +660,7 @@ __device__ static void keep(Account& a, const State& b, const Settings& s)
     if (a.side == 0 || a.flat) b.flat[i] = a.side == 0 ? a.flat + 1 : 0;
     if (a.started) b.started[i] = false;
     if (a.parts | a.opened) b.side[i] = a.side, b.units[i] = a.held.number;
-    if (a.tally.cash) b.cash[i] += a.tally.cash;
+    if (a.tally.cash) b.cash[i] = a.cash + a.tally.cash;
     if (a.realised) b.realised[i] = a.realised_before + a.realised, b.phase_realised[i] = a.phase_realised + a.realised;
     if (a.parts) b.streak[i] = a.streak;
     if (a.mark != a.mark_before) b.mark[i] = a.mark;
@@ -665,9 +681,8 @@ __device__ static void put_bytes(unsigned char* to, const unsigned char* from, i
 // outcome held. acct_pending_*: null at a latency of one row.
 extern "C" __global__ void __launch_bounds__(THREADS, 3) account_step(
     const int* __restrict__ bid_px, const int* __restrict__ ask_px, const int* __restrict__ bid_sz,
-    const int* __restrict__ ask_sz, const int* __restrict__ low_bid_px, const int* __restrict__ high_ask_px,
-    const long long* __restrict__ ts, const long long* __restrict__ ts_event, const long long* __restrict__ fee_cents,
-    const int* __restrict__ place, const unsigned char* __restrict__ session_end, const float* __restrict__ scales,
+    const int* __restrict__ ask_sz, const long long* __restrict__ facts,
+    const unsigned char* __restrict__ session_end, const float* __restrict__ scales,
     const long long* __restrict__ actions, const signed char* __restrict__ entry_signs,
     const long long* __restrict__ step_at, long long step, long long* acct_step, long long* acct_row,
     bool* acct_episode_start, long long* acct_episode_age, bool* acct_ended, long long* acct_side,
@@ -689,8 +704,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) account_step(
 {
     __shared__ int taken[2 * LEVELS * THREADS], bytes[(PHASES * UNITS + ACTIONS) * THREADS / 4];
     __shared__ float seen_here[SEEN * THREADS];
-    Market m{bid_px, ask_px, bid_sz, ask_sz, low_bid_px, high_ask_px, place, ts, ts_event, fee_cents, session_end,
-             levels, tick_cents, (int)absent};
+    Market m{bid_px, ask_px, bid_sz, ask_sz, facts, session_end, levels, tick_cents, (int)absent};
     State state{acct_row, acct_episode_age, acct_side, acct_realised_cents, acct_equity_cents,
                 acct_phase_realised_cents, acct_cash_cents, acct_mark_half_ticks, acct_last_bid, acct_last_ask,
                 acct_loss_streak, acct_flat_steps, acct_hold_steps, pyramid_units_count, acct_episode_start,
@@ -709,7 +723,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) account_step(
     if (i < accounts) {
         i64 action = actions[i];
         Account a{};
-        a.account = i, a.step = now;
+        a.account = i, a.step = now, a.stirred = stirred[i];
         arrive(a, state, slots, bids, asks, m, s, bid_taken, ask_taken);
         unsigned may = legal_actions(a.held, a.side, 0, a.here & 1, s);
         bool illegal = !s.drain && !(action >= 0 && action < ACTIONS && (may >> action & 1));
@@ -756,7 +770,7 @@ __device__ static unsigned int philox4x32(unsigned int c0, unsigned int c1, unsi
 // starts: rows drawn from by (key, purpose, step + 1, account), or null: then the account goes on at next_anchor of
 // its row where that lies ahead and not past its last one. Writes what the new account sees.
 extern "C" __global__ void account_advance(
-    const int* __restrict__ bid_px, const int* __restrict__ ask_px, const int* __restrict__ place,
+    const int* __restrict__ bid_px, const int* __restrict__ ask_px, const long long* __restrict__ facts,
     const float* __restrict__ scales, const long long* __restrict__ starts, long long n_starts,
     const long long* __restrict__ next_anchor, const long long* __restrict__ last_anchor, long long purpose,
     long long key0, long long key1, const long long* __restrict__ step_at, long long step, long long* acct_row,
@@ -783,7 +797,7 @@ extern "C" __global__ void account_advance(
         i64 target = next_anchor[row];
         if (target >= row && target <= last_anchor[i]) row = target;
     }
-    int at = place[row], bid = bid_px[row * levels], ask = ask_px[row * levels];
+    int at = place_of(facts, row), bid = bid_px[row * levels], ask = ask_px[row * levels];
     bool two_sided = bid != (int)absent && ask != (int)absent, sound = two_sided && bid < ask;
     i64 mark = two_sided ? (i64)bid + ask : 0;
     acct_row[i] = row;
@@ -809,7 +823,7 @@ extern "C" __global__ void account_advance(
 
 // What accounts see and may do where they stand, from the state alone.
 extern "C" __global__ void account_observe(
-    const int* __restrict__ place, const float* __restrict__ scales, const long long* __restrict__ acct_step,
+    const long long* __restrict__ facts, const float* __restrict__ scales, const long long* __restrict__ acct_step,
     const long long* __restrict__ acct_row, const long long* __restrict__ acct_episode_age,
     const long long* __restrict__ acct_side, const long long* __restrict__ acct_equity_cents,
     const long long* __restrict__ acct_mark_half_ticks, const long long* __restrict__ acct_loss_streak,
@@ -828,7 +842,7 @@ extern "C" __global__ void account_observe(
     s.episode_length = episode_length, s.start_equity = start_equity;
     Held held{};
     load(held, slots, i * max_units, *acct_step, s.max_units);
-    int side = (int)acct_side[i], at = place[acct_row[i]];
+    int side = (int)acct_side[i], at = place_of(facts, acct_row[i]);
     put_legal(legal_actions(held, side, 0, at & 1, s), legal + i * ACTIONS);
     see(held, side, 0, acct_mark_half_ticks[i], acct_hold_steps[i], acct_equity_cents[i], acct_loss_streak[i], at >> 1,
         acct_episode_age[i], s, seen + i * SEEN);

@@ -14,9 +14,10 @@ from kernels.account import kernel
 from kernels.account.kernel import ACTIONS, FIELDS, PHASES, SEEN, SIGNS
 from kernels.arguments import check, check_scalar
 
-__all__ = ["FLAGS", "INTS", "Account"]
+__all__ = ["FLAGS", "INTS", "Account", "row_facts"]
 
 MAX_LEVELS, MAX_UNITS = 10, 4  # most the kernel holds of one account
+_FACTS = 4
 # Rows of the outcome's integers and flags, in the order of account.cu.
 INTS: tuple[str, ...] = (
     "anchor", "next_row", "episode_age", "executed", "equity_change_cents", "core_cents", "fee_cents",
@@ -33,7 +34,7 @@ class Account:
 
     tensors, by the names of account.cu's parameters, contiguous and on one device: the tape's columns by row, the
     state buffers of the accounts, scales (float32 [12]), and of a walk either starts, or next_anchor and last_anchor.
-    place: int32 [N], twice the rows left of a row's stretch, plus 1 where the row has a whole window behind it.
+    facts: int64 [N, 4] of `row_facts`.
     settings: the scalars account.cu declares, by name.
 
     outcome: by name int64 [B] of INTS, bool [B] of FLAGS, touch_take float64 [B], trades int64 [B, M, 17] and
@@ -95,11 +96,33 @@ class Account:
         kernel.launch("account_observe", self.accounts, 0, self._values)
 
 
+def row_facts(
+    ts: torch.Tensor,
+    ts_event: torch.Tensor,
+    fee_cents: torch.Tensor,
+    low_bid_px: torch.Tensor,
+    high_ask_px: torch.Tensor,
+    rows_left: torch.Tensor,
+    warm: torch.Tensor,
+) -> torch.Tensor:
+    """int64 [N, 4]: what a step needs of a row, gathered so that it is one read of memory. All [N], int32 or int64.
+
+    rows_left: rows to the end of the row's stretch; warm: bool, it has a whole window behind it. fee_cents fit 32 bits.
+    """
+    if int(fee_cents.max()) >= 2**31:
+        raise ValueError("fee_cents: a fee does not fit 32 bits")
+    place = 2 * rows_left + warm
+    pairs = [
+        (high.long() << 32) | (low.long() & 0xFFFFFFFF) for high, low in ((place, fee_cents), (high_ask_px, low_bid_px))
+    ]
+    return torch.stack([ts, ts_event, *pairs], 1)
+
+
 def _shape(name: str, accounts: int, units: int, waiting: int, rows: int, levels: int) -> tuple[int | None, ...]:
     """What a tensor must measure, by its name."""
     special: dict[str, tuple[int | None, ...]] = {
         **dict.fromkeys(("bid_px", "ask_px", "bid_sz", "ask_sz"), (rows, levels)),
-        "scales": (SEEN,), "starts": (None,), "last_anchor": (accounts,), "acct_step": (1,),
+        "facts": (rows, _FACTS), "scales": (SEEN,), "starts": (None,), "last_anchor": (accounts,), "acct_step": (1,),
         "acct_pending_action": (accounts, waiting), "acct_pending_signs": (accounts, waiting, SIGNS),
         "unit_entry_signs": (accounts, units, SIGNS), "pyramid_units_count": (accounts,),
     }  # fmt: skip
