@@ -672,7 +672,9 @@ __device__ static void keep(Account& a, const State& b, const Settings& s)
 __device__ static void put_bytes(unsigned char* to, const unsigned char* from, int bytes)
 {
     int words = bytes / 4;
+#pragma unroll 1
     for (int w = threadIdx.x; w < words; w += blockDim.x) ((int*)to)[w] = ((const int*)from)[w];
+#pragma unroll 1
     for (int b = 4 * words + threadIdx.x; b < bytes; b += blockDim.x) to[b] = from[b];
 }
 
@@ -746,6 +748,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) account_step(
     int here = accounts - first < blockDim.x ? (int)(accounts - first) : (int)blockDim.x;
     put_bytes(trade_mask + first * rows, mask_here, here * rows);
     put_bytes(legal + first * ACTIONS, legal_here, here * ACTIONS);
+#pragma unroll 1
     for (int w = t; w < here * SEEN; w += blockDim.x) seen[first * SEEN + w] = seen_here[w];
 }
 
