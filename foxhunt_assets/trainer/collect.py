@@ -14,7 +14,10 @@ from foxhunt_assets.simulator.state import specs as account_specs
 from foxhunt_assets.trainer import encoder, heads, replay, reward, rollout
 from foxhunt_assets.trainer.program import Flags, Stage
 from foxhunt_assets.trainer.world import N_ACCOUNT, World
+from kernels.gather import op as gather
 from kernels.philox import op as philox
+from kernels.policy import op as policy
+from kernels.reward.op import Previous, error
 
 # What the next step's TD error needs of this one.
 PREVIOUS = ("prev_value", "prev_reward", "prev_terminated", "prev_truncated", "prev_valid")
@@ -59,7 +62,10 @@ class Collector:
         span = world.config.labels.range_sigma
         centred = torch.arange(atoms, device=world.device, dtype=torch.float64) - (atoms - 1) / 2
         self.frd_sigmas = centred * (2 * span / (atoms - 1))  # sigma value of each FRD atom
-        self.entries = torch.tensor((*SHORT_ENTRIES, *LONG_ENTRIES), device=world.device)
+        self.rows = torch.arange(world.config.model.accounts, device=world.device)
+        # 1 for an action that enters, -1 for a2_hold
+        signs = [1 if a in (*SHORT_ENTRIES, *LONG_ENTRIES) else -1 if a == HOLD else 0 for a in range(N_ACTIONS)]
+        self.entry_sign = torch.tensor(signs, dtype=torch.int8, device=world.device)
 
     def stages(self) -> list[Stage]:
         cleared = () if self.w.evaluating else ("stats_optim",)
@@ -67,11 +73,11 @@ class Collector:
             Stage("gather", self.gather, (*self.account, "h_t"), ("x", "acct_obs", "legal", "carry"), cleared),
             Stage("encode", self.encode, ("x", "acct_obs", "carry", "weights"), ("h_t",)),
             Stage(
-                "heads", self.heads, ("h_t", "weights", "isv_full", "legal"),
-                ("q_logits", "q_values", "pi_logits", "v_t", "frd_logits", "pi", "entry_signs"),
+                "heads", self.heads, ("h_t", "weights", "isv_full"),
+                ("q_logits", "q_values", "pi_logits", "v_t", "frd_logits", "entry_signs"),
             ),
             Stage(
-                "act", self.act, ("pi", "pi_logits", "legal", "clock"), ("action", "log_pi", "action_draw"),
+                "act", self.act, ("pi_logits", "legal", "clock"), ("pi", "action", "log_pi", "action_draw"),
                 purposes=("action",),
             ),
             Stage(
@@ -106,7 +112,7 @@ class Collector:
         if not w.evaluating:
             b["stats_optim"].zero_()  # leaves of the optimiser are of this row's last step
         self.anchor = w.walk.anchor.clone()
-        b["x"].copy_(w.tape.features[w.tape.windows(self.anchor, w.config.model.window)])
+        gather.windows(w.tape.features, w.tape.segment_start, self.anchor, w.config.model.window, b["x"])
         b["acct_obs"].copy_(w.simulator.observe())
         b["legal"].copy_(w.simulator.legal_mask())
         b["carry"].copy_(b["h_t"] * (~b["acct_episode_start"])[:, None])
@@ -121,28 +127,21 @@ class Collector:
     @torch.no_grad()
     def heads(self, _: Flags) -> None:
         w, b = self.w, self.w.buffers
-        p, h = w.layout.views(b["weights"]), b["h_t"]
-        b["q_logits"].copy_(heads.q_logits(p, h, N_ACTIONS))
-        b["q_values"].copy_(heads.expected_q(b["q_logits"], w.support()))
-        b["pi_logits"].copy_(heads.pi_logits(p, h))
-        b["v_t"].copy_(heads.value(p, h))
-        b["frd_logits"].copy_(heads.frd_logits(p, h, len(w.config.labels.horizons)))
-        b["pi"].copy_(heads.behaviour(b["pi_logits"], b["legal"], w.pi_floor))
-        expected = (torch.softmax(b["frd_logits"].double(), -1) * self.frd_sigmas).sum(-1)
-        b["entry_signs"].copy_(expected.sign())
+        names = ("q_logits", "q_values", "pi_logits", "frd_logits")
+        into = heads.Outputs(v=b["v_t"], signs=b["entry_signs"], **{name: b[name] for name in names})
+        heads.acting(w.layout.views(b["weights"]), b["h_t"], w.support(), self.frd_sigmas, into)
 
     def act(self, flags: Flags) -> None:
         """Sample from the floored policy by inverse CDF; greedy over the legal actions in evaluation."""
         w, b = self.w, self.w.buffers
-        rows = torch.arange(w.config.model.accounts, device=w.device)
-        b["action_draw"].copy_(philox.words(w.seed, "action", w.clock.step, rows, 1)[:, 0])
-        if flags.drain:
-            b["action"].fill_(HOLD)
-        elif w.evaluating:
-            b["action"].copy_(b["pi"].argmax(dim=1))
-        else:
-            b["action"].copy_(inverse_cdf(b["pi"], philox.uniform(b["action_draw"])))
-        b["log_pi"].copy_(torch.log(b["pi"].gather(1, b["action"][:, None])[:, 0].clamp_min(1e-38)))
+        b["action_draw"].copy_(philox.words(w.seed, "action", w.clock.step, self.rows, 1)[:, 0])
+        pi, action, log_pi = policy.sample(b["pi_logits"], b["legal"], b["action_draw"], w.pi_floor)
+        b["pi"].copy_(pi)
+        if w.evaluating:
+            action = torch.full_like(action, HOLD) if flags.drain else pi.argmax(dim=1)
+            log_pi = torch.log(pi.gather(1, action[:, None])[:, 0].clamp_min(1e-38))
+        b["action"].copy_(action)
+        b["log_pi"].copy_(log_pi)
 
     def simulate(self, flags: Flags) -> None:
         w, b = self.w, self.w.buffers
@@ -155,15 +154,9 @@ class Collector:
         """Rewards of the step, and the TD error of the step before (its bootstrap is this row's V)."""
         w, b, o = self.w, self.w.buffers, self.outcome
         reward.apply(b, o.core_cents, o.fee_cents, self.point_lot_cents, learn=not w.evaluating)
-        bootstrap = torch.where(b["prev_terminated"], torch.zeros_like(b["v_t"]), b["v_t"])
-        error = b["prev_reward"] + w.config.learning.gamma * bootstrap - b["prev_value"]
-        counted = b["prev_valid"] & ~b["prev_truncated"]
-        self.td_abs = (error.abs().double() * counted).sum() / counted.sum().clamp_min(1)
-        b["prev_value"].copy_(b["v_t"])
-        b["prev_reward"].copy_(b["reward"])
-        b["prev_terminated"].copy_(o.terminated)
-        b["prev_truncated"].copy_(o.truncated)
-        b["prev_valid"].fill_(not flags.last)
+        previous = Previous(*(b[name] for name in PREVIOUS))
+        gamma, valid = w.config.learning.gamma, not flags.last
+        self.td_abs = error(b["v_t"], b["reward"], o.terminated, o.truncated, gamma, valid, previous)[0]
 
     def replay(self, _: Flags) -> None:
         """Store the transition, its reward raw."""
@@ -173,7 +166,7 @@ class Collector:
                 "anchor": self.anchor, "action": b["action"], "reward_raw": b["reward_raw"],
                 "trade_closed": o.trade_closed, "terminated": o.terminated, "acct": b["acct_obs"],
                 "acct_next": b["acct_obs_next"], "carry": b["carry"], "carry_next": b["h_t"],
-                "legal_next": b["legal_next"], "step": w.clock.step.expand_as(self.anchor),
+                "legal_next": b["legal_next"], "step": w.clock.step[None],
             }
         )  # fmt: skip
 
@@ -186,14 +179,13 @@ class Collector:
         t = w.clock.step % w.config.learning.window_rows
         b["v_next"].copy_(self._value_next())
         w.rollout.arrive(t, b["v_t"])
-        entries = (b["action"][:, None] == self.entries).any(1)
         w.rollout.insert(
             t,
             {
                 "anchor": self.anchor, "action": b["action"], "log_pi": b["log_pi"], "reward": b["reward"],
                 "value": b["v_t"], "next_value": b["v_next"], "terminated": o.terminated, "truncated": o.truncated,
                 "acct": b["acct_obs"], "carry": b["carry"], "legal": b["legal"],
-                "executed_entry": entries.to(torch.int8) - (b["action"] == HOLD).to(torch.int8),
+                "executed_entry": self.entry_sign[b["action"]],
             },
         )  # fmt: skip
         b["rollout_t"].fill_(t)
@@ -211,19 +203,7 @@ class Collector:
         """V of the state each account arrived in: its next row, the account as it stands there, this row's h."""
         w, b = self.w, self.w.buffers
         rows = self.outcome.next_row
-        x = w.tape.features[w.tape.windows(rows, w.config.model.window)]
+        x = gather.windows(w.tape.features, w.tape.segment_start, rows, w.config.model.window)
         p = w.layout.views(b["weights"])
         h = encoder.encode(p, x, b["acct_obs_next"], b["h_t"], w.tape.dt[rows]).h
         return heads.value(p, h)
-
-
-def inverse_cdf(p: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """int64 [R]: first action whose cumulative probability exceeds u; the last possible one where rounding leaves none.
-
-    p [R, A] sums to 1 up to rounding, 0 where an action is illegal; u [R] in [0, 1).
-    """
-    below = torch.tril(torch.ones(p.shape[1], p.shape[1], dtype=p.dtype, device=p.device))
-    cumulative = (p[:, None, :] * below).sum(-1)  # a float cumsum on CUDA is not reproducible
-    reached = (cumulative > u[:, None]) & (p > 0)
-    last = p.shape[1] - 1 - (p.flip(1) > 0).to(torch.int64).argmax(dim=1)
-    return torch.where(reached.any(dim=1), reached.to(torch.int64).argmax(dim=1), last)

@@ -51,7 +51,6 @@ class DiagBuilder:
         self.held = held or {}
         self.rules = {leaf.path: leaf.phase_rule for leaf in live_leaves()}
         self.order = [leaf.path for leaf in live_leaves() if leaf.path != "elapsed_s"]
-        self.flags = Flags()
         self.packing = Packing(self._groups())
         self.outgoing: tuple[torch.Tensor, ...] = ()
 
@@ -64,7 +63,6 @@ class DiagBuilder:
         return [Stage("diag", self._measure, (*stats, *rest), (), tuple(n for n in diag if n not in stats))]
 
     def _measure(self, flags: Flags) -> None:
-        self.flags = flags
         self.packing.measure()
         o = self.c.outcome
         now = (o.trades, o.trade_mask, *([equity_columns(self.w, o, flags)] if self.w.evaluating else []))
@@ -78,22 +76,10 @@ class DiagBuilder:
 
     def _groups(self) -> list[Group]:
         """Everything a row measures."""
-        w, c, b = self.w, self.c, self.w.buffers
-        checksums = measure_learning.Checksums(w, c)
-        groups = [
-            Group(self._runtime, self._finish_runtime),
-            *measure.groups(w, c, b), Group(lambda: measure_learning.events(w, c, b)),
-            Group(self._count, self._finish_counts),
-            Group(checksums.measure, checksums.finish),
-            Group(lambda: measure_learning.configuration(w.config, b)), Group(lambda: measure_learning.statistics(b)),
+        return [
+            Group(self._runtime, self._finish_runtime), Group(self._count, self._finish_counts),
+            *measure.groups(self.w, self.c, self.w.buffers), *measure_learning.groups(self.w, self.c),
         ]  # fmt: skip
-        if not w.evaluating:
-            groups += [
-                Group(lambda: measure_learning.losses(b)), Group(lambda: measure_learning.optimiser(b)),
-                Group(lambda: measure_learning.memory(w, self.flags, b)),
-                Group(lambda: measure_learning.weights(w, b)),
-            ]  # fmt: skip
-        return groups
 
     def _runtime(self) -> Numbers:
         return {"step": self.w.clock.step}

@@ -18,7 +18,7 @@ from foxhunt_assets.trainer import backward, encoder, heads, replay, rollout, sl
 from foxhunt_assets.trainer.params import BRANCHES, ENCODER_BRANCHES, HEAD_BRANCHES, grads_into
 from foxhunt_assets.trainer.program import Flags, Stage
 from foxhunt_assets.trainer.replay import INSERTED, PRIORITY_EPS
-from foxhunt_assets.trainer.rollout import RESULTS, WRITES
+from foxhunt_assets.trainer.rollout import RESULTS, WINDOW_STATS, WRITES
 from foxhunt_assets.trainer.stats import Stats
 from foxhunt_assets.trainer.world import World
 from kernels.adamw.op import WHOLE, AdamW
@@ -60,7 +60,6 @@ def specs(s: Shapes) -> list[BufferSpec]:
         *(BufferSpec(f"grad_h_t.{h}", (rows, s.hidden), "float32", "transient") for h in HEADS),
         BufferSpec("grad_h_t_combined", (rows, s.hidden), "float32", "transient"),
         BufferSpec("learn_gate", (1,), "float32", "rollout", fill=1.0),
-        BufferSpec("learn_window", (2,), "float64", "transient"),
         BufferSpec("kl_stops", (1,), "int64", "diag"),
         POLICY_STATS.spec,
         REPLAY_STATS.spec,
@@ -107,8 +106,7 @@ class Learner:
 
     def epoch_stages(self) -> list[Stage]:
         """What comes before an epoch's minibatches."""
-        reads, writes = ("clock", "rollout_advantage"), ("epoch_order", "learn_window")
-        return [Stage("shuffle", self.shuffle, reads, writes, purposes=("minibatch",))]
+        return [Stage("shuffle", self.shuffle, ("clock",), ("epoch_order",), purposes=("minibatch",))]
 
     def stages(self) -> list[Stage]:
         grads_h = tuple(f"grad_h_t.{h}" for h in HEADS)
@@ -126,7 +124,7 @@ class Learner:
             Stage(
                 "losses",
                 self.losses,
-                ("learn_window", "isv_full", "clock"),
+                (WINDOW_STATS.buffer, "isv_full", "clock"),
                 (),
                 ("learn_gate", "stats_policy", "stats_replay", "kl_stops"),
             ),
@@ -153,10 +151,7 @@ class Learner:
     # --- stages, in order ------------------------------------------------------------------------
 
     def shuffle(self, _: Flags) -> None:
-        """Draw the order of an epoch's rows; mean and deviation of the window's advantages whiten them."""
-        w, advantage = self.w, self.w.buffers["rollout_advantage"].double()
-        w.rollout.shuffle(w.seed, w.clock.update)
-        torch.stack([advantage.mean(), advantage.std(unbiased=False)], out=w.buffers["learn_window"])
+        self.w.rollout.shuffle(self.w.seed, self.w.clock.update)
 
     def gather(self, _: Flags) -> None:
         """Pick M rows of the epoch's shuffle and S transitions of the ring; gather their windows."""
@@ -198,7 +193,7 @@ class Learner:
         w, b, row, past = self.w, self.w.buffers, self.rollout, self.replay
         slope_pi, slope_v, sums = self.ppo.gradients(
             self.pi, self.v, row["legal"], row["action"], row["log_pi"], row["advantage"], row["value"], row["return"],
-            b["learn_window"],
+            b[WINDOW_STATS.buffer][:2],
         )  # fmt: skip
         self.ppo.keep(sums, self.m, b["stats_policy"], b["learn_gate"], b["kl_stops"])
         ends = (past["trade_closed"], past["terminated"])
@@ -256,9 +251,3 @@ class Learner:
     def priorities(self, _: Flags) -> None:
         self.w.replay.update(self.drawn.indices, self.new_priorities)
         self.w.clock.minibatch_done(self.c.window_epochs * self.c.window_minibatches)
-
-
-def slope(x: torch.Tensor, y: torch.Tensor, x_x: torch.Tensor, x_y: torch.Tensor) -> torch.Tensor:
-    """Least-squares slope of y on x from the means of both, of x^2 and of x y; 0 where x varies by rounding alone."""
-    variance = x_x - x * x
-    return torch.where(variance > 1e-12 * x_x, (x_y - x * y) / variance.clamp_min(1e-300), 0.0)

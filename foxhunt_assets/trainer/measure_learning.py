@@ -1,7 +1,8 @@
 """Leaves of learning: losses, gradients, optimiser, replay, rollout window, weights and their checksums, slots.
 
 Leaves of "the last policy update" and of replay rows repeat between updates and are 0 before the first; leaves of
-the optimiser are of this row's last AdamW step and 0 in a row without one.
+the optimiser are of this row's last AdamW step and 0 in a row without one. A group measures numbers on the device
+and makes leaves of them on the host.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from foxhunt_assets.contracts.buffers import BufferSpec
 from foxhunt_assets.simulator.actions import N_ACTIONS
 from foxhunt_assets.simulator.state import specs as account_specs
 from foxhunt_assets.simulator.units import REASONS, TRADE_FIELDS
-from foxhunt_assets.trainer import learn, rollout, slots
+from foxhunt_assets.trainer import learn, replay, rollout, slots
 from foxhunt_assets.trainer.collect import Collector
 from foxhunt_assets.trainer.config import TrainerConfig
-from foxhunt_assets.trainer.numbers import Numbers, Read, Row
+from foxhunt_assets.trainer.numbers import Group, Numbers, Read, Row
 from foxhunt_assets.trainer.params import BRANCHES
-from foxhunt_assets.trainer.program import Flags
-from foxhunt_assets.trainer.replay import INSERTED
 from foxhunt_assets.trainer.stats import Stats
 from foxhunt_assets.trainer.world import World
 from kernels.digest import op as digest
+from kernels.distances.op import Distances
+from kernels.events import op as events
+from kernels.spectral.op import Powers
+from kernels.sumtree import op as sumtree
 
 SPECTRAL = {
     "q_out": "q_out_w", "pi_out": "pi_out_w", "v_out": "v_out_w", "frd_w1": "frd_w1", "frd_w2": "frd_w2",
@@ -36,12 +39,10 @@ EVENTS = (
     "all eleven actions executed", "plasticity firing", "eval boundary",
 )  # fmt: skip
 
-WINDOW_STATS = Stats(
-    "stats_window",
-    (
-        "adv_mean", "adv_abs_mean", "adv_std", "returns_mean", "bootstrap_v_mean", "terminated_frac", "truncated_frac",
-        "explained_variance", "adv_pos_frac", "adv_trade_minus_hold",
-    ),
+# Where each event that a step can reach lies in EVENTS, in the order of events.EVENTS.
+_REACHED = (
+    "first close", "trail close", "segment end", "length end", "replay warm", "ring wrap", "first PPO window",
+    "KL stop", "all eleven actions executed",
 )  # fmt: skip
 
 
@@ -54,13 +55,32 @@ def specs(world: World) -> list[BufferSpec]:
         BufferSpec("digest_chains", (2,), "int64", "diag", ("replay_rollout",)),
         BufferSpec("events_seen", (len(EVENTS),), "bool", "diag", ("event",)),
         BufferSpec("actions_seen", (N_ACTIONS,), "bool", "diag", ("action",)),
-        WINDOW_STATS.spec,
     ]  # fmt: skip
 
 
-def losses(b: Mapping[str, torch.Tensor]) -> Numbers:
+def groups(w: World, c: Collector) -> list[Group]:
+    """All of a row, of either phase."""
+    b, checksums, coverage = w.buffers, Checksums(w, c), Coverage(w, c)
+    found = [
+        Group(coverage.measure, lambda read: {"audit.events_reached": sum(read["events"])}),
+        Group(checksums.measure, checksums.finish),
+        Group(lambda: {"isv": b["isv_full"]}, lambda read: slot_leaves(w.config, read["isv"])),
+    ]
+    if w.evaluating:
+        return found
+    kept = {stats.buffer: b[stats.buffer] for stats in (learn.POLICY_STATS, learn.REPLAY_STATS, learn.OPTIM_STATS)}
+    weights = Weights(w)
+    return [
+        *found,
+        Group(lambda: dict(kept), lambda read: {**losses(read), **optimiser(read)}),
+        Group(lambda: memory(w), lambda read: memory_leaves(w.replay.capacity, read)),
+        Group(weights.measure, weights.finish),
+    ]
+
+
+def losses(read: Read) -> Row:
     """Loss leaves and the statistics of the last policy update and the last replay rows."""
-    p, r = _names(b, learn.POLICY_STATS), _names(b, learn.REPLAY_STATS)
+    p, r = _names(learn.POLICY_STATS, read), _names(learn.REPLAY_STATS, read)
     return {
         "loss.q": r["loss_q"], "loss.pi": p["loss_pi"], "loss.v": p["loss_v"], "loss.entropy_bonus": p["entropy_bonus"],
         "q.td_abs_mean": r["td_abs_mean"], "q.td_abs_max": r["td_abs_max"], "q.td_signed_mean": r["td_signed_mean"],
@@ -71,21 +91,27 @@ def losses(b: Mapping[str, torch.Tensor]) -> Numbers:
         "pi.kl_old_new": p["kl"], "pi.ratio_mean": p["ratio_mean"], "pi.ratio_max": p["ratio_max"],
         "pi.clip_frac": p["clip_frac"],
         "v.bias_mean": p["bias"], "v.error_abs_mean": p["error_abs"],
-        "v.calibration_slope": learn.slope(p["v"], p["return"], p["v_v"], p["v_return"]),
+        "v.calibration_slope": slope(p["v"], p["return"], p["v_v"], p["v_return"]),
         "rollout.kl_first": p["kl_first"], "rollout.kl_last": p["kl_last"],
-        "rollout.minibatches_run": p["minibatches"].long(),
+        "rollout.minibatches_run": p["minibatches"],
         "per.is_weight_ess_frac": r["ess_frac"], "per.sampled_priority_mean": r["priority_mean"],
         "per.is_weight_mean": r["weight_mean"], "per.is_weight_min": r["weight_min"],
-        "per.sample_age_mean": r["age_mean"], "per.sample_age_max": r["age_max"].long(),
+        "per.sample_age_mean": r["age_mean"], "per.sample_age_max": r["age_max"],
         "per.sample_unique_frac": r["unique_frac"], "per.sample_trade_closed_frac": r["closed_frac"],
         "per.sample_terminated_frac": r["terminated_frac"], "per.sample_positive_frac": r["positive_frac"],
         "audit.replay_draw_mean": r["draw_mean"],
     }  # fmt: skip
 
 
-def optimiser(b: Mapping[str, torch.Tensor]) -> Numbers:
+def slope(x: float, y: float, x_x: float, x_y: float) -> float:
+    """Least-squares slope of y on x from the means of both, of x^2 and of x y; 0 where x varies by rounding alone."""
+    variance = x_x - x * x
+    return (x_y - x * y) / variance if variance > 1e-12 * x_x else 0.0
+
+
+def optimiser(read: Read) -> Row:
     """Gradients and updates of this row's last AdamW step."""
-    o = _names(b, learn.OPTIM_STATS)
+    o = _names(learn.OPTIM_STATS, read)
     heads = {"c51": "q", "pi": "pi", "v": "v", "frd": "frd"}
     return {
         **{f"optim.{x}.{kind}": o[f"{x}.{kind}"] for x in BRANCHES for kind in ("grad_norm", "update_ratio")},
@@ -97,214 +123,176 @@ def optimiser(b: Mapping[str, torch.Tensor]) -> Numbers:
     }  # fmt: skip
 
 
-def memory(w: World, flags: Flags, b: Mapping[str, torch.Tensor]) -> Numbers:
+def memory(w: World) -> Numbers:
     """The replay ring after this row and the rollout window's last update."""
-    tree, capacity = b["priority_tree"], w.replay.capacity
-    leaves, length = tree[capacity:].double(), w.replay.length[0]
-    mass, square = leaves.sum(), (leaves**2).sum()
-    held = torch.arange(capacity, device=w.device) < length
-    t, windows = b["rollout_t"][0], b["rollout_windows"][0]
+    b = w.buffers
     return {
-        "per.len": length, "per.inserts_cum": b["replay_count"][0],
-        "per.priority_ess_frac": mass**2 / (length * square).clamp_min(1e-300),
-        "per.tree_sum": tree[1], "per.priority_max": tree[capacity:].max(),
-        "per.never_sampled_frac": ((b["replay_draws"] == 0) & held).sum().double() / length.clamp_min(1),
-        "rollout.t": t, "rollout.windows_cum": windows,
-        "rollout.kl_stops_cum": b["kl_stops"][0], **_window(flags, b),
-    }  # fmt: skip
-
-
-def _window(flags: Flags, b: Mapping[str, torch.Tensor]) -> Numbers:
-    """Moments of the last finished window; the buffers are those of the window only on the row that finished it."""
-    stats = b["stats_window"]
-    if flags.closes:
-        advantage, returns = b["rollout_advantage"].double(), b["rollout_return"].double()
-        error, variance = returns - b["rollout_value"].double(), returns.var(unbiased=False)
-        entries, holds = b["rollout_executed_entry"] == 1, b["rollout_executed_entry"] == -1
-        last = torch.where(b["rollout_terminated"][-1], 0.0, b["rollout_next_value"][-1]).double()
-        trade = (advantage * entries).sum() / entries.sum().clamp_min(1)
-        hold = (advantage * holds).sum() / holds.sum().clamp_min(1)
-        both = (entries.any() & holds.any()).double()
-        WINDOW_STATS.put(
-            b,
-            {
-                "adv_mean": advantage.mean(), "adv_abs_mean": advantage.abs().mean(),
-                "adv_std": advantage.std(unbiased=False), "returns_mean": returns.mean(),
-                "bootstrap_v_mean": last.mean(), "terminated_frac": b["rollout_terminated"].double().mean(),
-                "truncated_frac": b["rollout_truncated"].double().mean(),
-                "explained_variance": torch.where(
-                    variance > 0, 1 - error.var(unbiased=False) / variance.clamp_min(1e-300), 0.0
-                ),
-                "adv_pos_frac": (advantage > 0).double().mean(), "adv_trade_minus_hold": both * (trade - hold),
-            },
-        )  # fmt: skip
-    at = {name: stats[i] for i, name in enumerate(WINDOW_STATS.names)}
-    pi = ("adv_pos_frac", "adv_trade_minus_hold")
-    return {f"{'pi' if name in pi else 'rollout'}.{name}": value for name, value in at.items()}
-
-
-def weights(w: World, b: Mapping[str, torch.Tensor]) -> Numbers:
-    """Norms, drift and singular values of the weights after this row."""
-    flat, birth, enc = b["weights"].double(), b["birth_weights"].double(), w.layout.encoder
-    online = b["weights"][w.layout.branches["q"]].double()
-    views = w.layout.views(b["weights"])
-    return {
-        "optim.weight_norm": flat.norm(),
-        "numerics.weight_abs_max": b["weights"].abs().max(),
-        "numerics.trunk_drift_from_init": (flat[enc] - birth[enc]).norm() / birth[enc].norm(),
-        "target_net.drift_q": (online - b["target_q"].double()).norm() / online.norm(),
-        **{f"spectral.{name}": _power(views[key], b[f"spectral_u.{name}"]) for name, key in SPECTRAL.items()},
+        "moments": sumtree.moments(b["priority_tree"], b["replay_draws"], b["replay_count"]),
+        "root": b["priority_tree"][1],
+        **{name: b[name] for name in ("replay_count", "rollout_t", "rollout_windows", "kl_stops", "stats_window")},
     }
 
 
-def _power(matrix: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-    """One warm-started power iteration (Miyato 2018, 1802.05957, Algorithm 1): sigma = u . W v; u moves in place."""
-    v = matrix.T @ u
-    v = v / v.norm().clamp_min(1e-30)
-    wv = matrix @ v
-    sigma = wv.norm()
-    u.copy_(wv / sigma.clamp_min(1e-30))
-    return sigma
+def memory_leaves(capacity: int, read: Read) -> Row:
+    """Leaves of `memory`."""
+    mass, square, largest, never = read["moments"]
+    (count,), length = read["replay_count"], min(read["replay_count"][0], capacity)
+    seen = _names(rollout.WINDOW_STATS, read)
+    of_pi = ("adv_pos_frac", "adv_trade_minus_hold")
+    return {
+        "per.len": length, "per.inserts_cum": count, "per.tree_sum": read["root"], "per.priority_max": largest,
+        "per.priority_ess_frac": mass**2 / max(length * square, 1e-300),
+        "per.never_sampled_frac": never / max(length, 1), "rollout.t": read["rollout_t"][0],
+        "rollout.windows_cum": read["rollout_windows"][0], "rollout.kl_stops_cum": read["kl_stops"][0],
+        **{f"{'pi' if name in of_pi else 'rollout'}.{name}": value for name, value in seen.items()},
+    }  # fmt: skip
+
+
+class Weights:
+    """Norms, drift and singular values of the weights after a row."""
+
+    def __init__(self, world: World) -> None:
+        b, layout = world.buffers, world.layout
+        flat, birth, views = b["weights"], b["birth_weights"][layout.encoder], layout.views(b["weights"])
+        online = flat[layout.branches["q"]]
+        pairs = ((flat, None), (flat[layout.encoder], birth), (birth, None), (online, b["target_q"]), (online, None))
+        self.distances = Distances(pairs)
+        names = SPECTRAL.items()
+        self.powers = Powers([views[w] for _, w in names], [b[f"spectral_u.{name}"] for name, _ in names])
+
+    def measure(self) -> Numbers:
+        return {"distances": self.distances.run().flatten(), "sigmas": self.powers.step()}
+
+    def finish(self, read: Read) -> Row:
+        norm, largest, moved, _, birth, _, apart, _, online, _ = read["distances"]
+        return {
+            "optim.weight_norm": norm,
+            "numerics.weight_abs_max": largest,
+            "numerics.trunk_drift_from_init": moved / birth,
+            "target_net.drift_q": apart / max(online, 1e-300),
+            **{f"spectral.{name}": sigma for name, sigma in zip(SPECTRAL, read["sigmas"])},
+        }
 
 
 class Checksums:
     """Digests of what the run stands on; equal in two runs, or the first unequal one names the stage.
 
-    Every row's bytes are laid end to end in one staging buffer, so that two launches digest them all. The chains run
-    over every row inserted into replay and rollout: their cost does not grow, and each seeds the next row's.
+    Two launches digest all of a row where it lies. The chains run over every row inserted into replay and rollout:
+    their cost does not grow, and each seeds the next row's.
     """
 
     def __init__(self, world: World, collector: Collector) -> None:
         self.w, self.c = world, collector
-        self.names: list[str] = []
-        self.staged = torch.empty(0, dtype=torch.uint8, device=world.device)
-
-    def measure(self) -> Numbers:
-        """{"digests": int64 [names], "stepped": whether this row took a learning step, digest32 leaves by path}."""
-        b = self.w.buffers
-        parts = {name: _bytes(tensors) for name, tensors in self._tensors().items()}
-        if not self.names:
-            self._lay_out(parts)
-        torch.cat([_padded(x) for x in parts.values()], out=self.staged)
-        short = {"encoder.h_t": self.c.encoded.h, "pi.logits": b["pi_logits"], "rewards.raw": b["reward_raw"]}
-        out: Numbers = {}
-        if self.w.evaluating:
-            out = {"digests": self.digests.run()}
-        else:
-            self.digests.seeds[-2:].copy_(b["digest_chains"])
-            found = self.digests.run()
-            b["digest_chains"].copy_(found[-2:])
-            out = {"digests": found, "stepped": learn.OPTIM_STATS.get(b, "stepped")}
+        b, n = world.buffers, world.config.model.accounts
+        self.anchor = torch.empty(n, dtype=torch.int64, device=world.device)
+        self.labels = torch.empty(n, world.tape.labels.shape[1], dtype=torch.int64, device=world.device)
+        self.parts: dict[str, list[torch.Tensor]] = self._of_either_phase()
+        self.chains: dict[str, torch.Tensor] = {}
+        short = {"encoder.h_t": b["h_t"], "pi.logits": b["pi_logits"], "rewards.raw": b["reward_raw"]}
+        if not world.evaluating:
+            self._of_training()
             short["grad_trunk.combined"] = b["grad_h_t_combined"]
-        return out | {f"{name}_digest32": digest.digest32(x) for name, x in short.items()}
+        narrow = {f"{name}_digest32": [x] for name, x in short.items()}
+        self.names, self.wide = [*self.parts, *narrow], len(self.parts)
+        everything = [*self.parts.values(), *narrow.values()]
+        seeds = [self.chains.get(name, 0) for name in self.names]
+        self.digests = digest.Digests(everything, seeds, range(self.wide, len(everything)))
 
-    def finish(self, read: Read) -> Row:
-        """Leaves; those of a learning step are 0 in a row without one."""
-        stepped = read.pop("stepped", 0)
-        digests = read.pop("digests")
-        row: Row = {**read, **{name: digest.leaf53(d % 2**64) for name, d in zip(self.names, digests)}}
-        return row if stepped else row | {name: 0 for name in _OF_A_STEP if name in row}
-
-    def _lay_out(self, parts: Mapping[str, torch.Tensor]) -> None:
-        self.names = list(parts)
-        sizes = [_padded(x).numel() for x in parts.values()]
-        self.staged.resize_(sum(sizes))
-        starts = [sum(sizes[:i]) for i in range(len(sizes))]
-        slices = [self.staged[at : at + x.numel()] for at, x in zip(starts, parts.values())]
-        self.digests = digest.over(slices, [0] * len(slices))
-
-    def _tensors(self) -> dict[str, list[torch.Tensor]]:
-        """What each leaf covers; the two chains last."""
-        w, c, b = self.w, self.c, self.w.buffers
+    def _of_either_phase(self) -> dict[str, list[torch.Tensor]]:
+        w, b = self.w, self.w.buffers
         views = w.layout.views(b["weights"])
         account = [b[s.name] for s in account_specs(w.config.model.accounts, w.config.env)]
-        tensors = {
+        return {
             "checksums.vsn_w": [views["vsn_w"], views["vsn_b"]], "checksums.attn_q": [views["attn_q"]],
             "checksums.encoder_w": [b["weights"][w.layout.encoder]],
             "checksums.heads_w": [b["weights"][w.layout.heads]], "checksums.target_w": [b["target_q"]],
             "checksums.optimizer": [b["adam_m"], b["adam_v"], b["adam_t"]],
-            "checksums.batch_inputs": [c.anchor, b["x"], w.tape.labels[c.anchor]],
+            "checksums.batch_inputs": [self.anchor, b["x"], self.labels],
             "checksums.accounts": [*account, b["h_t"]], "checksums.isv": [b["isv_full"]],
         }  # fmt: skip
-        if w.evaluating:
-            return tensors
-        n, count = w.config.model.accounts, b["replay_count"]
-        at = (count - n + torch.arange(n, device=w.device)) % w.replay.capacity
-        t = b["rollout_t"]
-        return tensors | {
+
+    def _of_training(self) -> None:
+        """What training alone has; the rows inserted are copied out of their rings, so that they lie still."""
+        w, b, n = self.w, self.w.buffers, self.w.config.model.accounts
+
+        def room(name: str, shape: torch.Size) -> torch.Tensor:
+            return torch.empty(n, *shape, dtype=b[name].dtype, device=w.device)
+
+        self.inserted = [room(f"replay_{x}", b[f"replay_{x}"].shape[1:]) for x in replay.TAKEN]
+        self.row = [room(f"rollout_{x}", b[f"rollout_{x}"].shape[2:]) for x in rollout.COLUMNS]
+        known = [x for name, x in zip(rollout.COLUMNS, self.row) if name != "next_value"]  # that, a row later
+        self.parts |= {
             "checksums.per_tree": [b["priority_tree"]], "checksums.grads": [b["grads"]],
             "checksums.mamba2_grad_w_c_l1": [w.layout.views(b["grads"])["mamba2_l1_w_c"]],
-            "checksums.replay_inserts": [b[name][at] for name in INSERTED],
-            # next_value is known a row later
-            "checksums.rollout_inserts": [b[f"rollout_{x}"][t] for x in rollout.COLUMNS if x != "next_value"],
+            "checksums.replay_inserts": self.inserted[: len(replay.COLUMNS)], "checksums.rollout_inserts": known,
         }  # fmt: skip
+        self.chains = dict(zip(("checksums.replay_inserts", "checksums.rollout_inserts"), b["digest_chains"].split(1)))
+
+    def measure(self) -> Numbers:
+        """{"digests": int64 [names], and in training "stepped": whether this row took a learning step}."""
+        w, b, anchor = self.w, self.w.buffers, self.c.anchor
+        self.anchor.copy_(anchor)
+        torch.index_select(w.tape.labels, 0, anchor, out=self.labels)
+        if w.evaluating:
+            return {"digests": self.digests.run()}
+        w.replay.newest(w.config.model.accounts, self.inserted)
+        w.rollout.row(b["rollout_t"], self.row)
+        return {"digests": self.digests.run(), "stepped": learn.OPTIM_STATS.get(b, "stepped")}
+
+    def finish(self, read: Read) -> Row:
+        """Leaves; those of a learning step are 0 in a row without one."""
+        found = read["digests"]
+        words = [*(digest.leaf53(digest.unsigned(d)) for d in found[: self.wide]), *found[self.wide :]]
+        row: Row = dict(zip(self.names, words))
+        return row if read.get("stepped", 0) else row | {name: 0 for name in _OF_A_STEP if name in row}
 
 
 _OF_A_STEP = ("checksums.grads", "checksums.mamba2_grad_w_c_l1", "grad_trunk.combined_digest32")
-_ALIGN = 8  # bytes of a word of a digest
 
 
-def _bytes(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The raw bytes of tensors, end to end: one digest instead of one a tensor."""
-    return torch.cat([t.detach().contiguous().reshape(-1).view(torch.uint8) for t in tensors])
-
-
-def _padded(raw: torch.Tensor) -> torch.Tensor:
-    """Zeros up to the next word, so that every digest starts on one."""
-    return torch.nn.functional.pad(raw, (0, -raw.numel() % _ALIGN))
-
-
-def statistics(b: Mapping[str, torch.Tensor]) -> Numbers:
-    """PopArt's running statistics, from their slots."""
-    isv = b["isv_full"]
+def slot_leaves(config: TrainerConfig, isv: Sequence[float]) -> Row:
+    """PopArt's running statistics, and the slots that the configuration set and something reads."""
+    i = "isv_config."
+    h1, h2, h3 = slots.FRD_HORIZONS
     return {
         "popart.mu": isv[slots.POPART_MU],
         "popart.sigma_welford": isv[slots.POPART_SIGMA_WELFORD],
         "risk_stack.atom_calibration.popart_sigma": isv[slots.POPART_SIGMA],
-        "risk_stack.atom_calibration.v_target_max_3sigma": 3 * isv[slots.POPART_SIGMA].double(),
-    }
-
-
-def configuration(config: TrainerConfig, b: Mapping[str, torch.Tensor]) -> Numbers:
-    """Slots that the configuration set and something reads."""
-    isv, i = b["isv_full"], "isv_config."
-    h1, h2, h3 = slots.FRD_HORIZONS
-    return {
+        "risk_stack.atom_calibration.v_target_max_3sigma": 3 * isv[slots.POPART_SIGMA],
         i + "gae_lambda": isv[slots.GAE_LAMBDA], i + "pi_prob_floor": isv[slots.PI_FLOOR],
-        i + "min_hold_steps": isv[slots.MIN_HOLD].long(), i + "frd_horizon_h1": isv[h1].long(),
-        i + "frd_horizon_h2": isv[h2].long(), i + "frd_horizon_h3": isv[h3].long(),
+        i + "min_hold_steps": isv[slots.MIN_HOLD], i + "frd_horizon_h1": isv[h1],
+        i + "frd_horizon_h2": isv[h2], i + "frd_horizon_h3": isv[h3],
         i + "frd_bucket_range_sigma": isv[slots.FRD_RANGE], i + "popart_beta": isv[slots.POPART_BETA],
         i + "exploration_scale": isv[slots.EXPLORATION_SCALE],
-        i + "ppo_rollout_horizon": isv[slots.ROLLOUT_HORIZON].long(),
+        i + "ppo_rollout_horizon": isv[slots.ROLLOUT_HORIZON],
         "rollout.enabled": int(not config.learning.per_step),
-        "risk_stack.cmdp.max_open_units": isv[slots.MAX_OPEN_UNITS].long(),
+        "risk_stack.cmdp.max_open_units": isv[slots.MAX_OPEN_UNITS],
         "risk_stack.trail_factors.tighten": isv[slots.TRAIL_TIGHTEN],
         "risk_stack.trail_factors.loosen": isv[slots.TRAIL_LOOSEN],
     }  # fmt: skip
 
 
-def events(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
-    """How many of the determinism coverage events were reached: a fault can sleep until its event."""
-    seen, o = b["events_seen"], c.outcome
-    now = {
-        "first close": o.trade_closed.any(),
-        "trail close": ((o.trades[:, :, TRADE_FIELDS.index("reason")] == REASONS.index("trail")) & o.trade_mask).any(),
-        "segment end": (o.end_reason == REASONS.index("session")).any() | (o.end_reason == REASONS.index("gap")).any(),
-        "length end": (o.end_reason == REASONS.index("length")).any(),
-        "eval boundary": torch.full_like(seen[0], w.evaluating),
-    }
-    if not w.evaluating:
-        count = b["replay_count"][0]
-        b["actions_seen"].logical_or_((o.executed[:, None] == torch.arange(N_ACTIONS, device=w.device)).any(0))
-        now |= {
-            "replay warm": count >= w.replay.rows, "ring wrap": count > w.replay.capacity,
-            "first PPO window": b["rollout_windows"][0] > 0, "KL stop": b["kl_stops"][0] > 0,
-            "all eleven actions executed": b["actions_seen"].all(),
-        }  # fmt: skip
-    for name, happened in now.items():
-        seen[EVENTS.index(name)].logical_or_(happened)
-    return {"audit.events_reached": seen.sum()}
+class Coverage:
+    """Which of the determinism coverage events were reached: a fault can sleep until its event."""
+
+    def __init__(self, world: World, collector: Collector) -> None:
+        self.w, self.c = world, collector
+        self.places = torch.tensor([EVENTS.index(name) for name in _REACHED], device=world.device)
+        reasons = (REASONS.index(name) for name in ("trail", "session", "gap", "length"))
+        self.codes = events.Codes(TRADE_FIELDS.index("reason"), *reasons)
+
+    def measure(self) -> Numbers:
+        w, b, o = self.w, self.w.buffers, self.c.outcome
+        seen, learned = b["events_seen"], None
+        if w.evaluating:
+            seen[EVENTS.index("eval boundary")].fill_(True)
+        else:
+            counters = (b["replay_count"], b["rollout_windows"], b["kl_stops"], b["actions_seen"])
+            learned = events.Learned(o.executed, *counters, w.replay.rows, w.replay.capacity)
+        step = events.Step(o.trade_closed, o.trades, o.trade_mask, o.end_reason)
+        events.mark(step, self.codes, learned, self.places, seen)
+        return {"events": seen}
 
 
-def _names(b: Mapping[str, torch.Tensor], stats: Stats) -> dict[str, torch.Tensor]:
-    return {name: stats.get(b, name) for name in stats.names}
+def _names(stats: Stats, read: Read) -> Mapping[str, float]:
+    return dict(zip(stats.names, read[stats.buffer]))

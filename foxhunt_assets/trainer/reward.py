@@ -15,10 +15,11 @@ import torch
 from foxhunt_assets.contracts.buffers import BufferSpec
 from foxhunt_assets.trainer import slots
 from foxhunt_assets.trainer.stats import Stats
+from kernels.reward import op as kernel
 
 SIGMA_MIN = 1e-6  # floor of ISV 455
 # Exact in float64 where the float32 slots would round; the slots are their copies.
-STATE = Stats("popart_state", ("started", "mu", "nu", "count", "welford_mean", "welford_m2"), "slots")
+STATE = Stats("popart_state", kernel.STATE, "slots")
 
 
 def specs(accounts: int) -> list[BufferSpec]:
@@ -34,26 +35,8 @@ def apply(
 
     point_lot_cents: cents one lot gains when the price rises by one point (ES: 5,000).
     """
-    b["reward_raw"].copy_((core_cents - fee_cents).double() / point_lot_cents)
-    b["reward_scaled"].copy_(b["reward_raw"] * b["isv_full"][slots.REWARD_SCALE])
-    if learn:
-        _observe(b, b["reward_scaled"].double())
-    b["reward"].copy_(b["reward_scaled"] / b["isv_full"][slots.POPART_SIGMA])
-
-
-def _observe(b: Mapping[str, torch.Tensor], x: torch.Tensor) -> None:
-    get = {name: STATE.get(b, name).clone() for name in STATE.names}
-    mean, square = x.mean(), (x * x).mean()
-    signal = ((x != 0).any() | (get["started"] > 0)).double()
-    rate = torch.where(get["started"] > 0, b["isv_full"][slots.POPART_BETA].double(), torch.ones_like(mean)) * signal
-    mu, nu = get["mu"] + rate * (mean - get["mu"]), get["nu"] + rate * (square - get["nu"])
-    n, k = get["count"] + x.numel(), float(x.numel())
-    delta = mean - get["welford_mean"]
-    m2 = get["welford_m2"] + ((x - mean) ** 2).sum() + delta**2 * get["count"] * k / n
-    welford_mean = get["welford_mean"] + delta * k / n
-    STATE.put(b, {"started": signal, "mu": mu, "nu": nu, "count": n, "welford_mean": welford_mean, "welford_m2": m2})
     isv = b["isv_full"]
-    isv[slots.POPART_MU] = mu
-    sigma = (nu - mu * mu).clamp_min(SIGMA_MIN**2).sqrt()
-    isv[slots.POPART_SIGMA] = torch.where(signal > 0, sigma, isv[slots.POPART_SIGMA].double())
-    isv[slots.POPART_SIGMA_WELFORD] = (m2 / n).sqrt()
+    numbers = (slots.REWARD_SCALE, slots.POPART_BETA, slots.POPART_MU, slots.POPART_SIGMA, slots.POPART_SIGMA_WELFORD)
+    into = kernel.Rewards(b["reward_raw"], b["reward_scaled"], b["reward"])
+    places = kernel.Slots(*(isv[n] for n in numbers))
+    kernel.whiten(core_cents, fee_cents, point_lot_cents, learn, SIGMA_MIN, places, b[STATE.buffer], into)

@@ -8,16 +8,19 @@ import torch
 
 from foxhunt_assets.contracts.buffers import BufferSpec
 from foxhunt_assets.trainer.config import TrainerConfig
+from foxhunt_assets.trainer.stats import Stats
 from kernels.gae import op as gae
 from kernels.philox import op as philox
 from kernels.ring import op as ring
+from kernels.window import op as window
 
 COLUMNS = (
     "anchor", "action", "log_pi", "reward", "value", "next_value", "terminated", "truncated", "acct", "carry",
     "legal", "executed_entry",
 )  # fmt: skip
 WRITES = tuple(f"rollout_{c}" for c in COLUMNS)
-RESULTS = ("rollout_advantage", "rollout_return")
+WINDOW_STATS = Stats("stats_window", window.NAMES, "rollout")  # of the last finished window; 0 before the first
+RESULTS = ("rollout_advantage", "rollout_return", WINDOW_STATS.buffer)
 # What a learning minibatch reads of its rows.
 LEARNED = ("anchor", "acct", "carry", "legal", "action", "log_pi", "value", "advantage", "return")
 
@@ -38,8 +41,8 @@ def specs(config: TrainerConfig, n_actions: int, n_account: int) -> list[BufferS
         )
         for c in COLUMNS
     ]
-    results = [BufferSpec(name, (t, b), "float32", "rollout", ("t", "account")) for name in RESULTS]
-    return [*columns, *results, BufferSpec("epoch_order", (t * b,), "int64", "transient", ("row",))]
+    results = [BufferSpec(name, (t, b), "float32", "rollout", ("t", "account")) for name in RESULTS[:2]]
+    return [*columns, *results, WINDOW_STATS.spec, BufferSpec("epoch_order", (t * b,), "int64", "transient", ("row",))]
 
 
 class Rollout:
@@ -68,7 +71,7 @@ class Rollout:
         column.index_copy_(0, before, torch.where(ended, column[before], v[None]))
 
     def finish(self) -> None:
-        """Advantages and returns of the whole window (Schulman 2016, 1506.02438, Eq. 16)."""
+        """Advantages and returns of the whole window (Schulman 2016, 1506.02438, Eq. 16), and its moments."""
         b = self.b
         advantage, returns = gae.gae(
             b["rollout_reward"], b["rollout_value"], b["rollout_next_value"], b["rollout_terminated"],
@@ -76,6 +79,9 @@ class Rollout:
         )  # fmt: skip
         b["rollout_advantage"].copy_(advantage)
         b["rollout_return"].copy_(returns)
+        flags = (b["rollout_terminated"], b["rollout_truncated"])
+        values = (b["rollout_value"], b["rollout_next_value"])
+        window.moments(advantage, returns, *values, *flags, b["rollout_executed_entry"], b[WINDOW_STATS.buffer])
 
     def flat(self, name: str) -> torch.Tensor:
         """A column as [T x B, ...], t-major."""

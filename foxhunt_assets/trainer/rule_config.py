@@ -11,7 +11,7 @@ from foxhunt_assets.market.features import FEATURES
 from foxhunt_assets.trainer import measure_learning, slots
 from foxhunt_assets.trainer.config import TrainerConfig
 from foxhunt_assets.trainer.diag import written
-from foxhunt_assets.trainer.numbers import Group, Row, finished
+from foxhunt_assets.trainer.numbers import Row
 
 
 def rule_config(config: TrainerConfig, root: str, n_train: int) -> RuleConfig:
@@ -31,6 +31,6 @@ def config_leaves(config: TrainerConfig) -> Row:
     """The live `config` leaves whose value a configuration fixes, as a row writes them."""
     isv = torch.zeros(slots.N_SLOTS, dtype=torch.float32)
     slots.bootstrap(isv, config)
-    found = finished(Group(lambda: measure_learning.configuration(config, {"isv_full": isv})))
+    found = measure_learning.slot_leaves(config, isv.tolist())
     fixed = {leaf.path for leaf in live_leaves() if leaf.phase_rule == "config"}
     return written({path: value for path, value in found.items() if path in fixed})

@@ -709,7 +709,8 @@ class window_of_rows:
 class rewards:
     def inputs(g):
         return {
-            "cents": torch.randint(-90_000, 90_000, (2, 150), generator=g), "fees": torch.randint(0, 900, (150,), generator=g),
+            "cents": torch.randint(-90_000, 90_000, (2, 150), generator=g),
+            "fees": torch.randint(0, 900, (150,), generator=g),
             "slots": torch.tensor([0.01, 0.125, 0.0, 1.0, 0.0]), "flags": torch.rand(4, 150, generator=g) < 0.3,
             "values": torch.randn(4, 150, generator=g),
         }  # fmt: skip
