@@ -8,6 +8,7 @@ import pytest
 
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.settings import Settings, load
+from foxhunt_assets.trainer.config import from_profile
 
 
 def loaded(home: Path, text: str, **env: str) -> Settings:
@@ -81,3 +82,24 @@ def test_a_file_that_is_no_text_or_no_file_is_refused_by_name(tmp_path: Path) ->
     (tmp_path / "foxhunt.toml").mkdir()
     with pytest.raises(BadInput, match=r"foxhunt\.toml: cannot be read: Is a directory"):
         load({"FOXHUNT_HOME": str(tmp_path)})
+
+
+def test_the_environment_sets_determinism_and_the_update_cadence(tmp_path: Path) -> None:
+    text = "[training.overrides.run]\nn_steps = 7\ndeterministic = 1\n"
+    settings = loaded(tmp_path, text, FOXHUNT_DETERMINISTIC="0", FOXHUNT_USE_ROLLOUT="0")
+    assert settings.training.overrides == {"run": {"n_steps": 7, "deterministic": 0}, "learning": {"mode": "per_step"}}
+    config = from_profile("quick", settings.training.overrides)
+    assert config.run.deterministic == 0 and config.learning.per_step
+    assert config.hash != from_profile("quick", {"run": {"n_steps": 7}}).hash  # another mode is another run
+    assert loaded(tmp_path, text, FOXHUNT_DETERMINISTIC="").training.overrides["run"]["deterministic"] == 1
+
+
+@pytest.mark.parametrize("variable", ["FOXHUNT_DETERMINISTIC", "FOXHUNT_USE_ROLLOUT"])
+def test_a_variable_with_another_value_is_refused(tmp_path: Path, variable: str) -> None:
+    with pytest.raises(BadInput, match=rf"{variable} is 'yes'; set it to 0, 1"):
+        loaded(tmp_path, "", **{variable: "yes"})
+
+
+def test_overrides_that_are_no_table_are_named_with_a_variable_set_too(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="overrides must be tables"):
+        loaded(tmp_path, "[training]\noverrides = 1", FOXHUNT_DETERMINISTIC="1")

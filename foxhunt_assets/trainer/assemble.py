@@ -95,6 +95,7 @@ def pin_bits(threads: int, deterministic: int) -> None:
     # it hides reads of memory nobody wrote
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     if deterministic != 1:
+        torch.set_deterministic_debug_mode("default")
         return
     # cuBLAS is reproducible only with workspaces of its own (its documentation, "Results reproducibility"), and torch
     # refuses matrix products in its deterministic mode without them; read when CUDA is first used.
