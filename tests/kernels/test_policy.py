@@ -5,8 +5,6 @@ import math
 import pytest
 import torch
 
-from foxhunt_assets.trainer import collect, heads
-from kernels.philox import op as philox
 from kernels.policy import op, reference
 
 LN2 = math.log(2.0)
@@ -33,13 +31,24 @@ def test_the_largest_draw_never_falls_on_an_illegal_action():
     assert action.tolist() == [2]
 
 
-def test_the_twin_is_the_behaviour_policy_of_the_trainer():
+def test_the_twin_is_the_floored_softmax_and_its_inverse_cdf():
     g = torch.Generator().manual_seed(3)
     logits, legal = torch.randn(500, 11, generator=g) * 3, torch.rand(500, 11, generator=g) < 0.5
     legal[:, 2] = True
     draws = torch.randint(0, 2**32, (500,), generator=g)
     pi, action, log_pi = reference.sample(logits, legal, draws, 0.02)
-    expected = heads.behaviour(logits, legal, 0.02)
-    drawn = collect.inverse_cdf(expected, philox.uniform(draws))
-    assert torch.equal(pi, expected) and torch.equal(action, drawn)
-    assert torch.equal(log_pi, torch.log(expected.gather(1, drawn[:, None])[:, 0].clamp_min(1e-38)))
+    softmax = torch.softmax(logits.masked_fill(~legal, float("-inf")), dim=1)
+    expected = (1 - 0.02 * legal.sum(1, keepdim=True)) * softmax + 0.02 * legal
+    assert torch.allclose(pi, expected, rtol=1e-6, atol=0) and not pi[~legal].any()
+    u, below = (draws >> 8).double() / 2**24, pi.double().cumsum(1)
+    drawn = (below > u[:, None]).to(torch.int64).argmax(1)
+    sure = (below - u[:, None]).abs().min(1).values > 1e-6  # where float32 sums cannot fall on the other side
+    assert sure.sum() > 490 and torch.equal(action[sure], drawn[sure])
+    assert torch.equal(log_pi, torch.log(pi.gather(1, action[:, None])[:, 0].clamp_min(1e-38)))
+
+
+def test_the_draw_skips_illegal_actions_even_at_the_ends():
+    p = torch.tensor([[0.0, 0.25, 0.75, 0.0]]).repeat(4, 1)
+    assert reference.inverse_cdf(p, torch.tensor([0.0, 0.2499, 0.25, 1 - 2.0**-24])).tolist() == [1, 1, 2, 2]
+    short = torch.tensor([[0.5, 0.4999999, 0.0]])  # rounding left a hole at the top
+    assert reference.inverse_cdf(short, torch.tensor([1 - 2.0**-24])).tolist() == [1]
