@@ -542,9 +542,11 @@ __device__ static void arrive(Account& a, const State& b, const Slots& slots, co
     a.phase_realised = b.phase_realised[i], a.mark_before = b.mark[i], a.streak = b.streak[i];
     a.flat = b.flat[i], a.hold = b.hold[i], a.cash = b.cash[i];
     a.mark_known = b.mark_valid[i], a.started = b.started[i];
-    int bids_live = 0, asks_live = 0, levels = (int)m.levels;
+    i64 bids_live = 0, asks_live = 0, levels = m.levels;
+    const i64 *bid_pairs = (const i64*)bids.lots, *ask_pairs = (const i64*)asks.lots;  // two levels a word
 #pragma unroll 5
-    for (int l = 0; l < levels; ++l) bids_live |= bids.lots[i * levels + l], asks_live |= asks.lots[i * levels + l];
+    for (int l = 0; l < (int)levels / 2; ++l)
+        bids_live |= bid_pairs[i * levels / 2 + l], asks_live |= ask_pairs[i * levels / 2 + l];
     const int *bid_px = m.bid_px + a.row * levels, *ask_px = m.ask_px + a.row * levels;
     int bid = *bid_px, ask = *ask_px;
     a.here = place_of(m.facts, a.anchor), a.there = place_of(m.facts, a.row);
@@ -556,8 +558,9 @@ __device__ static void arrive(Account& a, const State& b, const Slots& slots, co
             a.held.triggered |= (unsigned)slots.triggered[i * s.max_units + u] << u;
         }
     }
-    if (bids_live) line_up(bid_taken, bid_px, m.bid_sz + a.row * levels, bids, i * levels, levels), a.touched |= BID;
-    if (asks_live) line_up(ask_taken, ask_px, m.ask_sz + a.row * levels, asks, i * levels, levels), a.touched |= ASK;
+    i64 book = a.row * levels, at = i * levels;
+    if (bids_live) line_up(bid_taken, bid_px, m.bid_sz + book, bids, at, (int)levels), a.touched |= BID;
+    if (asks_live) line_up(ask_taken, ask_px, m.ask_sz + book, asks, at, (int)levels), a.touched |= ASK;
     a.two_sided = bid != m.absent && ask != m.absent;
     a.sound = a.two_sided && bid < ask;
     a.mark = a.two_sided ? (i64)bid + ask : a.mark_before;

@@ -49,8 +49,8 @@ class Account:
         if units * max(settings["lots_small"], settings["lots_large"]) >= 2**31:
             raise ValueError("lots_small, lots_large: the lots of an account do not fit 32 bits")
         rows, levels = tensors["bid_px"].shape
-        if levels > MAX_LEVELS:
-            raise ValueError(f"bid_px: {levels} levels, the kernel holds at most {MAX_LEVELS}")
+        if levels > MAX_LEVELS or levels % 2:
+            raise ValueError(f"bid_px: {levels} levels, the kernel holds an even number of at most {MAX_LEVELS}")
         for name, x in tensors.items():
             check(name, x, _shape(name, accounts, units, int(settings["latency"]) - 1, rows, levels), x.dtype)
         self.accounts, self._step_word = accounts, tensors["acct_step"]
