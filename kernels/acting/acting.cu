@@ -49,7 +49,7 @@ __device__ static void values(Down out, const float* logits, const float* q, con
     Softmax s = softmax(logits, 0, atoms, atom);
     double square = 0;
 #pragma unroll 4
-    for (int k = 0; k < atoms; ++k) square += s.share(logits[k]) * (atom(k) - s.mean) * (atom(k) - s.mean);
+    for (int k = 0; k < atoms; ++k) square += exp(logits[k] - s.top) * (atom(k) - s.mean) * (atom(k) - s.mean);
     double top = q[0], second = 0, least = q[0];
     int best = 0, best_legal = -1, chosen = -1;
     for (int a = 0; a < actions; ++a) {
@@ -61,7 +61,7 @@ __device__ static void values(Down out, const float* logits, const float* q, con
         if (chosen < 0 || pi_logits[a] > pi_logits[chosen]) chosen = a;
     }
     out.put(q[taken]), out.put(top), out.put(top - second), out.put(top - least);
-    out.put(s.entropy), out.put(sqrt(square)), out.put(s.share(logits[0])), out.put(s.share(logits[atoms - 1]));
+    out.put(s.entropy), out.put(sqrt(square / s.total)), out.put(s.share(logits[0])), out.put(s.share(logits[atoms - 1]));
     out.put(best_legal == chosen), out.put(best), out.put(v);
     for (int a = 0; a < actions; ++a) out.put(q[a]);
 }
@@ -71,23 +71,25 @@ __device__ static void policy(Down out, const float* logits, const float* pi, co
                               i64* last_action, i64 actions)
 {
     Softmax s = softmax(logits, legal, actions, [](int) { return 0.0; });
-    double largest = 0, floored = 0, n_legal = 0, top = pi[0], second = 0, spread = 0;
+    double largest = 0, floored = 0, n_legal = 0, top = pi[0], second = 0, spread = 0, taken = 0;
+    Down each = {out.at + POLICY * out.stride, out.stride};
     for (int a = 0; a < actions; ++a) {
+        double p = legal[a] ? s.share(logits[a]) : 0;
+        each.put(p);
+        if (a == sampled) taken = p;
         largest = larger(fabs((double)logits[a]), largest);
         if (a > 0 && (a == 1 || pi[a] > second)) second = pi[a];
         if (pi[a] > top) second = top, top = pi[a];
         n_legal += legal[a];
-        floored += legal[a] && s.share(logits[a]) < scale[FLOOR];
+        floored += legal[a] && p < scale[FLOOR];
         double now = executed == a, share = first ? now : shares[a] + scale[RATE] * (now - shares[a]);
         shares[a] = share;
         if (share > 0) spread -= share * log(share);
     }
-    double taken = legal[sampled] ? s.share(logits[sampled]) : 0;
     double kept = log((1.0 - scale[KEPT] * n_legal) * taken + scale[KEPT] * legal[sampled]);
-    out.put(s.entropy), out.put(s.share(s.top)), out.put(largest), out.put(taken), out.put(kept > 0 ? 0 : kept);
+    out.put(s.entropy), out.put(1 / s.total), out.put(largest), out.put(taken), out.put(kept > 0 ? 0 : kept);
     out.put(floored), out.put((double)(draw >> 8) * 0x1p-24), out.put(top - second < scale[NEAR_TIE]);
     out.put(executed != *last_action && !starts), out.put(spread), out.put(sampled), out.put(executed);
-    for (int a = 0; a < actions; ++a) out.put(legal[a] ? s.share(logits[a]) : 0);
     *last_action = executed;
 }
 

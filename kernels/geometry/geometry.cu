@@ -3,17 +3,19 @@
 
 #define TILE 16        // units a side of a tile of the covariance
 #define THREADS 256    // TILE x TILE
+#define TILE_ROWS 64   // rows of a tile loaded at once
 #define PART_ROWS 8    // rows of a part
 #define ROW_LANES 32   // threads a row; PART_ROWS x ROW_LANES is THREADS
 #define MERGE_LANES 16
 #define MERGE_UNITS 32
+#define NUMBERS 5
 
 // The sum of x over a block in thread 0, 0 in the others. words: a double a thread; every thread comes here.
-__device__ static double block_sum(double x, double* words, int t, int threads)
+__device__ static double block_sum(double x, double* words, int t)
 {
     __syncthreads();
     words[t] = x;
-    for (int half = threads / 2; half > 0; half /= 2) {
+    for (int half = THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
         if (t < half) words[t] += words[t + half];
     }
@@ -24,25 +26,31 @@ __device__ static double block_sum(double x, double* words, int t, int threads)
 __device__ static void covariance(const float* h, long long rows, long long units, long long across, long long down,
                                   double* squares, double* traces, double* words)
 {
-    __shared__ double left[TILE][TILE], right[TILE][TILE];
+    __shared__ double left[TILE_ROWS][TILE], right[TILE_ROWS][TILE];
     int t = threadIdx.x, x = t % TILE, y = t / TILE;
     long long a = down * TILE + y, b = across * TILE + x, mine = down * TILE + x;  // columns: of the pair, of the load
     double product = 0, sum_a = 0, sum_b = 0;
-    for (long long row = 0; row < rows; row += TILE) {
-        bool there = row + y < rows;
+    double zero_a = mine < units ? h[mine] : 0, zero_b = b < units ? h[b] : 0;
+    for (long long row = 0; row < rows; row += TILE_ROWS) {
         __syncthreads();
-        left[y][x] = there && mine < units ? (double)h[(row + y) * units + mine] - h[mine] : 0;
-        right[y][x] = there && b < units ? (double)h[(row + y) * units + b] - h[b] : 0;
+#pragma unroll
+        for (int k = 0; k < TILE_ROWS / TILE; ++k) {
+            int r = k * TILE + y;
+            bool there = row + r < rows;
+            left[r][x] = there && mine < units ? h[(row + r) * units + mine] - zero_a : 0;
+            right[r][x] = there && b < units ? h[(row + r) * units + b] - zero_b : 0;
+        }
         __syncthreads();
-        for (int r = 0; r < TILE; ++r) {
+#pragma unroll 8
+        for (int r = 0; r < TILE_ROWS; ++r) {
             product += left[r][y] * right[r][x];
             sum_a += left[r][y];
             sum_b += right[r][x];
         }
     }
     double value = product / rows - (sum_a / rows) * (sum_b / rows);  // 0 beyond the units
-    double square = block_sum(value * value, words, t, THREADS);
-    double trace = block_sum(a == b ? value : 0, words, t, THREADS);
+    double square = block_sum(value * value, words, t);
+    double trace = block_sum(a == b ? value : 0, words, t);
     if (t == 0) *squares = square, *traces = trace;
 }
 
@@ -55,6 +63,7 @@ __device__ static void part_of_rows(const float* h, const float* before, const b
     long long row = part * PART_ROWS + at;
     double sum = 0, far = 0;
     if (row < rows)
+#pragma unroll 4
         for (long long u = lane; u < units; u += ROW_LANES) {
             double x = h[row * units + u], off = h[row * units + u] - before[row * units + u];
             sum += x * x;
@@ -67,8 +76,8 @@ __device__ static void part_of_rows(const float* h, const float* before, const b
     }
     if (lane == 0) norm[at] = sqrt(square[at][0]) < 1e-300 ? 1e-300 : sqrt(square[at][0]);
     bool counted = lane == 0 && row < rows && !left_out[row];
-    double distance = block_sum(counted ? sqrt(step[at][0]) : 0, words, t, THREADS);
-    double number = block_sum(counted, words, t, THREADS);
+    double distance = block_sum(counted ? sqrt(step[at][0]) : 0, words, t);
+    double number = block_sum(counted, words, t);
     if (t == 0) moved[2 * part] = distance, moved[2 * part + 1] = number;
     int here = rows - part * PART_ROWS < PART_ROWS ? (int)(rows - part * PART_ROWS) : PART_ROWS;
     for (long long u = t; u < units; u += THREADS) {
@@ -99,7 +108,7 @@ extern "C" __global__ void geometry_merge(const double* __restrict__ squares, co
                                           long long tiles, long long parts, long long units,
                                           double* __restrict__ out)
 {
-    __shared__ double words[MERGE_LANES * MERGE_UNITS], sums[MERGE_LANES][MERGE_UNITS];
+    __shared__ double words[NUMBERS][MERGE_LANES * MERGE_UNITS], sums[MERGE_LANES][MERGE_UNITS];
     int x = threadIdx.x, lane = threadIdx.y, t = lane * MERGE_UNITS + x, threads = MERGE_LANES * MERGE_UNITS;
     double total = 0;
     for (long long first = 0; first < units; first += MERGE_UNITS) {
@@ -117,9 +126,13 @@ extern "C" __global__ void geometry_merge(const double* __restrict__ squares, co
     double square = 0, trace = 0, distance = 0, number = 0;
     for (long long i = t; i < tiles; i += threads) square += squares[i], trace += traces[i];
     for (long long i = t; i < parts; i += threads) distance += moved[2 * i], number += moved[2 * i + 1];
-    double found[] = {total, trace, square, distance, number};
-    for (int k = 0; k < 5; ++k) {
-        double sum = block_sum(found[k], words, t, threads);
-        if (t == 0) out[k] = sum;
+    double found[NUMBERS] = {total, trace, square, distance, number};
+    for (int k = 0; k < NUMBERS; ++k) words[k][t] = found[k];
+    for (int half = threads / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (t < half)
+            for (int k = 0; k < NUMBERS; ++k) words[k][t] += words[k][t + half];
     }
+    if (t == 0)
+        for (int k = 0; k < NUMBERS; ++k) out[k] = words[k][0];
 }

@@ -62,7 +62,7 @@ class Case:
     call: Callable[[Inputs], tuple[torch.Tensor, ...]]
     kernels: frozenset[str]
     ulps: int = 0
-    captured: bool = True  # False where the result is a Python number
+    captured: bool = True  # False where the call makes tables, or a Python number
 
 
 CASES: dict[str, Case] = {}
@@ -113,11 +113,11 @@ class digests:
         }  # fmt: skip
 
     def call(x):
-        found = [*(digest.digest64(tensor) for tensor in x.values()), digest.chain(2**63 + 5, x["odd"])]
+        found = [*(digest.digest64(tensor) for tensor in x.values()), digest.digest64(x["odd"], 5 - 2**63)]
         return (torch.tensor([d - 2**64 if d >= 2**63 else d for d in found]),)
 
 
-@case("digest_sums", "digest_finish")
+@case("digest_sums", "digest_finish", captured=False)
 class digests_of_lists:
     def inputs(g):
         raw = torch.randint(-128, 128, (33_000,), generator=g, dtype=torch.int8)
@@ -396,7 +396,7 @@ class packed_numbers:
         return (pack.Pack(list(x.values())).run(),)
 
 
-@case("ring_put", "ring_take", "ring_tally")
+@case("ring_put", "ring_take", "ring_tally", captured=False)
 class ring_rows:
     def inputs(g):
         n = 9  # an odd width, a wide one, a scalar, flags, words of four, and what starts off a boundary
@@ -421,7 +421,7 @@ class ring_rows:
         return *columns, *rows.take(x["at"]), *rows.take_run(x["start"], 9, scale=2, offset=-40), tally
 
 
-@case("adamw_norms", "adamw_step", "adamw_finish", ulps=4)
+@case("adamw_norms", "adamw_step", "adamw_finish", ulps=4, captured=False)
 class adamw_updates:
     def inputs(g):
         grads = torch.randn(3, 1300, generator=g) * torch.tensor([[1e-3], [1.0], [1e-2]])
@@ -464,8 +464,8 @@ class statistics_of_matrices:
 @case("geometry_parts", "geometry_merge", ulps=16)
 class geometry_of_rows:
     def inputs(g):
-        h = torch.randn(37, 35, generator=g) + 2
-        return {"h": h, "before": torch.randn(37, 35, generator=g), "left_out": torch.rand(37, generator=g) < 0.3}
+        h = torch.randn(70, 35, generator=g) + 2
+        return {"h": h, "before": torch.randn(70, 35, generator=g), "left_out": torch.rand(70, generator=g) < 0.3}
 
     def call(x):
         return geometry.geometry(**x).split(1)
@@ -664,7 +664,7 @@ class norms_of_parts:
         return total, *found.view(-1).split(1)
 
 
-@case("distances_parts", "distances_finish", ulps=4)
+@case("distances_parts", "distances_finish", ulps=4, captured=False)
 class distances_of_pairs:
     def inputs(g):
         return {"a": torch.randn(5000, generator=g), "b": torch.randn(5000, generator=g)}
@@ -674,7 +674,7 @@ class distances_of_pairs:
         return tuple(distances.Distances(pairs).run().view(-1).split(1))
 
 
-@case("spectral_step", ulps=16)
+@case("spectral_step", ulps=16, captured=False)
 class power_iterations:
     def inputs(g):
         return {
