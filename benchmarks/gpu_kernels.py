@@ -358,7 +358,7 @@ def _digest_rows() -> list[Row]:
     found = []
     for name, sizes in (("digests 100 x 64 KiB", [8192] * 100), ("digest 256 MiB", [1 << 25])):
         buffers = [torch.randint(0, 2**62, (n,), device="cuda") for n in sizes]
-        digests = digest.over(buffers, [0] * len(buffers))
+        digests = digest.Digests(buffers, [0] * len(buffers))
 
         def twin(*xs: torch.Tensor) -> torch.Tensor:
             return torch.stack([digest.reference.wide([x]) for x in xs])

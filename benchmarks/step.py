@@ -206,7 +206,7 @@ def modes(bench: Bench, say: Callable[..., None]) -> None:
     run = bench.run(bench.config(128))
     from kernels.digest import op as digest
 
-    digests = digest.over(list(run.world.buffers.values()), [0] * len(run.world.buffers))
+    digests = digest.Digests(list(run.world.buffers.values()), [0] * len(run.world.buffers))
     digests.run()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

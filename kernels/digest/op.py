@@ -60,9 +60,6 @@ def _chained(number: int, seed: torch.Tensor) -> torch.Tensor:
     return seed
 
 
-over = Digests
-
-
 def digest64(x: torch.Tensor, seed: int = 0) -> int:
     """64-bit digest of a tensor's raw bits, as a Python int in [0, 2^64); the host waits for it.
 
@@ -71,16 +68,6 @@ def digest64(x: torch.Tensor, seed: int = 0) -> int:
     if not build.on_gpu(x):
         return reference.digest64(x, seed)
     return unsigned(int(Digests([x.contiguous()], [seed]).run()))
-
-
-def digest32(x: torch.Tensor) -> torch.Tensor:
-    """0-dim int64, 32-bit digest of a tensor's raw bits, in torch operations on its device."""
-    return reference.narrow([x])
-
-
-def chain(previous: int, x: torch.Tensor) -> int:
-    """The digest of `previous` followed by x: a running digest whose cost does not grow."""
-    return digest64(x, seed=previous - 2**64 if previous >= 2**63 else previous)
 
 
 def unsigned(word: int) -> int:

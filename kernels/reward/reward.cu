@@ -23,7 +23,7 @@ extern "C" __global__ void reward_whiten(const long long* __restrict__ core_cent
                                          long long accounts, long long learn, float sigma_min, const float* scale,
                                          const float* beta, float* mu_slot, float* sigma_slot, float* welford_slot,
                                          double* state, float* __restrict__ raw, float* __restrict__ scaled,
-                                         float* __restrict__ final)
+                                         float* __restrict__ whitened)
 {
     __shared__ double room[THREADS];
     double many = (double)accounts, sum = 0.0, square = 0.0, signal = 0.0, around = 0.0;
@@ -53,7 +53,7 @@ extern "C" __global__ void reward_whiten(const long long* __restrict__ core_cent
         }
         __syncthreads();
     }
-    for (long long i = threadIdx.x; i < accounts; i += THREADS) final[i] = scaled[i] / *sigma_slot;
+    for (long long i = threadIdx.x; i < accounts; i += THREADS) whitened[i] = scaled[i] / *sigma_slot;
 }
 
 // td_abs: mean |r + gamma V' - V| of the rows of the step before that are valid and were not truncated; then this

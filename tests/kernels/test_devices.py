@@ -4,10 +4,14 @@ import pytest
 import torch
 
 from kernels import build
+from kernels.adamw import op as adamw
 from kernels.digest import op as digest
+from kernels.distances import op as distances
 from kernels.pack import op as pack
 from kernels.policy import op as policy
 from kernels.policy import reference as policy_reference
+from kernels.ring import op as ring
+from kernels.spectral import op as spectral
 from tests.kernels.cases import CASES, made, ulps_apart
 
 pytestmark = [
@@ -67,7 +71,7 @@ def test_a_captured_graph_repeats_the_eager_bits(name):
 
 def test_digests_of_fixed_buffers_run_in_a_captured_graph():
     buffers = list(_on_device("digests").values())
-    digests = digest.over(buffers, range(len(buffers)))
+    digests = digest.Digests(buffers, range(len(buffers)))
     digests.run()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
@@ -91,6 +95,86 @@ def test_numbers_of_fixed_buffers_are_packed_in_a_captured_graph():
     sources[0].mul_(2)
     graph.replay()
     assert torch.equal(out.cpu(), torch.cat([x.cpu().double() for x in sources]))
+
+
+def _ring(x):
+    columns = [torch.zeros(9, 3, device="cuda"), torch.zeros(9, dtype=torch.int64, device="cuda")]
+    rows, sources = ring.Ring(columns), [x["words"], x["whole"]]
+
+    def run():
+        rows.put(sources, x["start"], 9)
+        return rows.take(x["at"] % 9)
+
+    return sources[:1], columns, run
+
+
+def _adamw(x):
+    rates = x["rates"]
+    adam = adamw.AdamW(
+        {"a": slice(0, 9), "b": slice(9, len(rates))},
+        rates,
+        beta1=0.9,
+        beta2=0.99,
+        eps=1e-8,
+        weight_decay=0.1,
+        clip=1.0,
+    )
+    state = [x["weights"], torch.zeros_like(rates), torch.zeros_like(rates), torch.zeros_like(x["grads"][0, :1]).long()]
+    stats = torch.zeros(len(adam.names), dtype=torch.float64, device="cuda")
+
+    def run():
+        adam.step(state[0], x["grads"][1], *state[1:], x["gates"][0], stats)
+        return [*state, stats]
+
+    return [x["grads"]], [*state, stats], run
+
+
+def _chain(x):
+    found = digest.Digests([[x["odd"], x["long"]], x["long"]], [x["seed"], 0], narrow=[1])
+    return [x["long"]], [x["seed"]], lambda: [found.run(), x["seed"]]
+
+
+def _distances(x):
+    found = distances.Distances([(x["a"], x["b"]), (x["b"], None)])
+    return [x["b"]], [], lambda: [found.run()]
+
+
+def _powers(x):
+    powers = spectral.Powers([x["tall"]], [x["u_tall"]])
+    return [x["tall"]], [x["u_tall"]], lambda: [powers.step(), x["u_tall"]]
+
+
+@pytest.mark.parametrize("name, prepare", [
+    ("ring_rows", _ring), ("adamw_updates", _adamw), ("digests_of_lists", _chain), ("distances_of_pairs", _distances),
+    ("power_iterations", _powers),
+])  # fmt: skip
+def test_what_was_prepared_over_fixed_buffers_runs_in_a_captured_graph(name, prepare):
+    """prepare: the buffers that change, the state that a run moves, and the run itself."""
+    changing, state, run = prepare(_on_device(name))
+    start = [x.clone() for x in state]
+
+    def outcome(go):
+        for x, first in zip(state, start):
+            x.copy_(first)
+        return [x.clone() for x in go()]
+
+    eager = outcome(run)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = run()
+
+    def replay():
+        graph.replay()
+        return captured
+
+    for change in range(2):
+        again = outcome(replay)
+        assert all(torch.equal(a.view(torch.uint8), b.view(torch.uint8)) for a, b in zip(again, eager, strict=True))
+        for x in changing:
+            x.mul_(2)  # the graph reads what lies there when it runs
+        eager, before = outcome(run), eager
+        assert change or any(not torch.equal(a, b) for a, b in zip(eager, before))
 
 
 def test_the_action_drawn_is_that_of_the_probabilities_given():
