@@ -11,7 +11,7 @@ from kernels import build
 from kernels.statistics.reference import COLUMN, WHOLE
 
 MOST = 20  # matrices of a launch
-_COLUMNS, _LANES, _MERGE_LANES, _STATS = 32, 8, 16, 6  # as in the source
+_BLOCK, _MERGE_BLOCK, _STATS = (32, 8), (64, 8), 6  # as in the source
 _PART_ROWS = 128  # rows a block adds up; a number of the order, so never tuned to a chip
 
 
@@ -27,7 +27,7 @@ def _plan(
     for i, (rows, columns, stride, share) in enumerate(shapes):
         parts = build.ceil_div(rows, _PART_ROWS)
         table.append((rows, columns, stride, parts, first_column, before, share))
-        items += [(i, column, part) for part in range(parts) for column in range(0, columns, _COLUMNS)]
+        items += [(i, column, part) for part in range(parts) for column in range(0, columns, _BLOCK[0])]
         first_column += columns
         before += _STATS * parts * columns
     return torch.tensor(table, device=device).long(), torch.tensor(items, device=device).long(), before
@@ -58,7 +58,7 @@ def summary(
     whole = torch.empty(len(sources), len(WHOLE), dtype=torch.float64, device=device)
     none = [None] * (MOST - len(sources))
     args = (*(x for x, _ in words_of), *none, at, table, items, _PART_ROWS, float(limit), first, parts)
-    build.launch("statistics", "statistics_parts", (len(items),), (_COLUMNS, _LANES), *args)
+    build.launch("statistics", "statistics_parts", (len(items),), _BLOCK, *args)
     merged = (first, parts, table, n_columns, columns, whole)
-    build.launch("statistics", "statistics_merge", (len(sources),), (_COLUMNS, _MERGE_LANES), *merged)
+    build.launch("statistics", "statistics_merge", (len(sources),), _MERGE_BLOCK, *merged)
     return whole, columns

@@ -6,7 +6,9 @@
 #define COLUMNS 32
 #define LANES 8
 #define AHEAD 8  // loads of a thread on their way at once
-#define MERGE_LANES 16
+#define MERGE_COLUMNS 64
+#define MERGE_LANES 8
+#define FAR 1e308  // no spread of float32 numbers reaches it
 enum { OFF, SQUARE, SIZE, CLIPPED, ENTROPY, LARGEST, STATS };  // of a column
 enum { MEAN, VARIANCE, ABS_MEAN, SHARE_CLIPPED, SHARE_ENTROPY, MEAN_ABS, STD, ABS_MAX, MEAN_ABS_MAX, STD_MIN, TOTALS };
 
@@ -14,13 +16,17 @@ struct Matrix { long long rows, columns, stride, parts, first_column, before, sh
 
 template <class T> __device__ static T larger(T a, T b) { return a != a || a > b ? a : b; }  // NaN stays
 
-// Adds row `from` of sums [STATS][lanes][COLUMNS] to row `to`.
-__device__ static void merge(double* sums, int lanes, int to, int from)
+// Adds the lanes of a column pairwise, into lane 0, which alone may read it before the next barrier.
+template <int LANES_, int COLUMNS_> __device__ static void merge(double (&sums)[STATS][LANES_][COLUMNS_])
 {
-    for (int k = 0; k < STATS; ++k) {
-        double* a = sums + (k * lanes + to) * COLUMNS + threadIdx.x;
-        double b = sums[(k * lanes + from) * COLUMNS + threadIdx.x];
-        *a = k == LARGEST ? larger(*a, b) : *a + b;
+    int t = threadIdx.x, lane = threadIdx.y;
+    for (int half = LANES_ / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (lane >= half) continue;
+        for (int k = 0; k < STATS; ++k) {
+            double a = sums[k][lane][t], b = sums[k][lane + half][t];
+            sums[k][lane][t] = k == LARGEST ? larger(a, b) : a + b;
+        }
     }
 }
 
@@ -74,10 +80,7 @@ extern "C" __global__ void statistics_parts(
         own[CLIPPED] = clipped, own[LARGEST] = largest;
     }
     for (int k = 0; k < STATS; ++k) sums[k][lane][threadIdx.x] = own[k];
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (lane < half) merge(&sums[0][0][0], LANES, lane, lane + half);
-    }
+    merge(sums);
     if (lane == 0 && column < m.columns)
         for (int k = 0; k < STATS; ++k)
             parts[m.before + (k * m.parts + part) * m.columns + column] = sums[k][0][threadIdx.x];
@@ -88,25 +91,24 @@ extern "C" __global__ void statistics_merge(const double* __restrict__ first, co
                                             const long long* __restrict__ table, long long all_columns,
                                             double* columns, double* __restrict__ whole)
 {
-    __shared__ double sums[STATS][MERGE_LANES][COLUMNS], totals[TOTALS][COLUMNS];
+    __shared__ double sums[STATS][MERGE_LANES][MERGE_COLUMNS], totals[TOTALS][MERGE_COLUMNS];
     Matrix m = ((const Matrix*)table)[blockIdx.x];
     int t = threadIdx.x, lane = threadIdx.y;
     double total[TOTALS] = {};
-    for (long long tile = 0; tile < m.columns; tile += COLUMNS) {
-        long long column = tile + t, to = m.first_column + column;
+    total[STD_MIN] = FAR;
+    for (long long column = t; column - t < m.columns; column += MERGE_COLUMNS) {
         double own[STATS] = {};
         if (column < m.columns)
+#pragma unroll 4
             for (long long part = lane; part < m.parts; part += MERGE_LANES)
                 for (int k = 0; k < STATS; ++k) {
                     double x = parts[m.before + (k * m.parts + part) * m.columns + column];
                     own[k] = k == LARGEST ? larger(x, own[k]) : own[k] + x;
                 }
         for (int k = 0; k < STATS; ++k) sums[k][lane][t] = own[k];
-        for (int half = MERGE_LANES / 2; half > 0; half /= 2) {
-            __syncthreads();
-            if (lane < half) merge(&sums[0][0][0], MERGE_LANES, lane, lane + half);
-        }
+        merge(sums);
         if (lane == 0 && column < m.columns) {
+            long long to = m.first_column + column;
             double shift = sums[OFF][0][t] / m.rows, mean = first[to] + shift;
             double variance = sums[SQUARE][0][t] / m.rows - shift * shift;
             variance = variance < 0 ? 0 : variance;
@@ -117,38 +119,36 @@ extern "C" __global__ void statistics_merge(const double* __restrict__ first, co
             total[MEAN_ABS] += fabs(mean), total[STD] += std;
             total[ABS_MAX] = larger(sums[LARGEST][0][t], total[ABS_MAX]);
             total[MEAN_ABS_MAX] = larger(fabs(mean), total[MEAN_ABS_MAX]);
-            total[STD_MIN] = tile == 0 ? std : -larger(-std, -total[STD_MIN]);
+            total[STD_MIN] = -larger(-std, -total[STD_MIN]);
         }
         __syncthreads();
     }
     if (lane == 0)
         for (int k = 0; k < TOTALS; ++k) totals[k][t] = total[k];
-    __syncthreads();
-    int used = m.columns < COLUMNS ? (int)m.columns : COLUMNS;
-    if (lane == 0 && t < TOTALS) {
-        double x = totals[t][0];
-        for (int c = 1; c < used; ++c) {
-            double y = totals[t][c];
-            x = t < ABS_MAX ? x + y : t < STD_MIN ? larger(x, y) : -larger(-x, -y);
-        }
-        totals[t][0] = t < ABS_MAX && t != SHARE_ENTROPY ? x / m.columns : x;
+    for (int half = MERGE_COLUMNS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (t < half)
+            for (int k = lane; k < TOTALS; k += MERGE_LANES) {
+                double a = totals[k][t], b = totals[k][t + half];
+                totals[k][t] = k < ABS_MAX ? a + b : k < STD_MIN ? larger(a, b) : -larger(-a, -b);
+            }
     }
     __syncthreads();
-    double between = 0;  // of the column means
+    double mean = totals[MEAN][0] / m.columns, between = 0;  // of the column means
     if (lane == 0)
-        for (long long column = t; column < m.columns; column += COLUMNS) {
-            double off = columns[m.first_column + column] - totals[MEAN][0];
+        for (long long column = t; column < m.columns; column += MERGE_COLUMNS) {
+            double off = columns[m.first_column + column] - mean;
             between += off * off;
         }
-    __syncthreads();
     if (lane == 0) sums[0][0][t] = between;
-    __syncthreads();
+    for (int half = MERGE_COLUMNS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (lane == 0 && t < half) sums[0][0][t] += sums[0][0][t + half];
+    }
     if (lane != 0 || t != 0) return;
-    between = 0;
-    for (int c = 0; c < COLUMNS; ++c) between += sums[0][0][c];
-    double* out = whole + 10 * blockIdx.x;
-    out[0] = totals[MEAN][0], out[1] = sqrt(totals[VARIANCE][0] + between / m.columns);
-    out[2] = totals[ABS_MEAN][0], out[3] = totals[ABS_MAX][0], out[4] = totals[SHARE_CLIPPED][0];
-    out[5] = totals[SHARE_ENTROPY][0], out[6] = totals[MEAN_ABS][0], out[7] = totals[MEAN_ABS_MAX][0];
-    out[8] = totals[STD][0], out[9] = totals[STD_MIN][0];
+    double n = (double)m.columns, *out = whole + 10 * blockIdx.x;
+    out[0] = mean, out[1] = sqrt(totals[VARIANCE][0] / n + sums[0][0][0] / n);
+    out[2] = totals[ABS_MEAN][0] / n, out[3] = totals[ABS_MAX][0], out[4] = totals[SHARE_CLIPPED][0] / n;
+    out[5] = totals[SHARE_ENTROPY][0], out[6] = totals[MEAN_ABS][0] / n, out[7] = totals[MEAN_ABS_MAX][0];
+    out[8] = totals[STD][0] / n, out[9] = totals[STD_MIN][0];
 }
