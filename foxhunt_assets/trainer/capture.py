@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import torch
 
-from foxhunt_assets.trainer.program import Flags, Program
+from foxhunt_assets.trainer.program import Flags, Program, StageFault, first_line
 
 Key = tuple[tuple[str, ...], Flags]
 
@@ -34,16 +34,31 @@ class Runner:
         if not self.captured:
             self._eager(names, flags)
         elif key in self._graphs:
-            self._graphs[key].replay()
+            self._replay(key)
         elif key in self._seen:
-            graph = torch.cuda.CUDAGraph()
-            with _one_stream(), torch.cuda.graph(graph):
-                self._eager(names, flags)
-            self._graphs[key] = graph
-            graph.replay()
+            self._graphs[key] = self._capture(names, flags)
+            self._replay(key)
         else:
             self._seen.add(key)
             self._eager(names, flags)
+
+    def _replay(self, key: Key) -> None:
+        try:
+            self._graphs[key].replay()
+        except torch.AcceleratorError as error:  # of this graph or of one before: launches answer late
+            raise StageFault(f"replay of {', '.join(key[0])}: {first_line(error)}") from None
+
+    def _capture(self, names: tuple[str, ...], flags: Flags) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            # Only this thread's calls belong to the graph: the outbox waits for events of its own meanwhile.
+            with _one_stream(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                self._eager(names, flags)
+        except torch.AcceleratorError as error:
+            if isinstance(error.__context__, StageFault):  # the end of a broken capture hides what broke it
+                raise error.__context__ from None
+            raise StageFault(f"capture of {', '.join(names)}: {first_line(error)}") from None
+        return graph
 
     def _eager(self, names: tuple[str, ...], flags: Flags) -> None:
         for name in names:

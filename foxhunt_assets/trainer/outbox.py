@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import torch
 
+from foxhunt_assets.trainer.program import StageFault, first_line
+
 Handle = Callable[[tuple[torch.Tensor, ...]], None]
 
 _SLOTS = 8  # rows on their way at once: the step waits for the writer only when it falls that far behind
@@ -81,5 +83,7 @@ class Outbox:
             self._free.put(slot)
 
     def _raise(self) -> None:
+        if isinstance(self._fault, torch.AcceleratorError):
+            raise StageFault(f"a row did not arrive, its step failed on the device: {first_line(self._fault)}")
         if self._fault is not None:
             raise self._fault

@@ -125,9 +125,9 @@ class Program:
             except torch.OutOfMemoryError as error:
                 remedy = "lower model.accounts, learning.replay_rows or learning.replay_capacity"
                 where = f"stage {name}.{stage.name}"
-                raise StageFault(f"{where}: out of device memory ({_first(error)}); {remedy}") from None
+                raise StageFault(f"{where}: out of device memory ({first_line(error)}); {remedy}") from None
             except (torch.AcceleratorError, KernelError) as error:
-                raise StageFault(f"stage {name}.{stage.name}: {_first(error)}") from None
+                raise StageFault(f"stage {name}.{stage.name}: {first_line(error)}") from None
 
     def audit(self, name: str, flags: Flags) -> None:
         """Run a list once, digesting every buffer around every stage; WiringFault names an undeclared write."""
@@ -148,5 +148,6 @@ class Program:
         return sorted({b for b in read if b not in written} | {b for b in self.registry if b not in read | written})
 
 
-def _first(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an error says, in one line."""
     return str(error).strip().splitlines()[0]
