@@ -249,5 +249,7 @@ class Learner:
         b["target_q"].lerp_(b["weights"][self.w.layout.branches["q"]], rate)
 
     def priorities(self, _: Flags) -> None:
-        self.w.replay.update(self.drawn.indices, self.new_priorities)
+        # A loss that is no number stops the run once its row is read; until then the tree must stay one of numbers.
+        new = self.new_priorities.nan_to_num(PRIORITY_EPS, PRIORITY_EPS, PRIORITY_EPS)
+        self.w.replay.update(self.drawn.indices, new)
         self.w.clock.minibatch_done(self.c.window_epochs * self.c.window_minibatches)

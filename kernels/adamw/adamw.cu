@@ -66,7 +66,7 @@ extern "C" __global__ void adamw_step(float* __restrict__ weights, const float* 
     float rate1 = (float)(1.0 - constants[0]), rate2 = (float)(1.0 - constants[1]);
     float bias1 = (float)(1.0 - pow(constants[0], steps)), bias2 = (float)(1.0 - pow(constants[1], steps));
     float eps = (float)constants[2], decay = (float)constants[3];
-    bool open = *gate > 0.0f;
+    bool open = *gate > 0.0f && norm - norm == 0.0;  // a norm that is not finite moves nothing
     double moved = 0.0, snr = 0.0;
     for (long long i = item[0] + t; open && i < item[1]; i += THREADS) {
         float g = grads[i] * clip, w = weights[i];

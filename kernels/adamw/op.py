@@ -57,6 +57,7 @@ class AdamW:
     ) -> None:
         """Update weights, m, v [P] and t int64 [1] in place where gate [1], 0 or 1, is 1; else nothing moves.
 
+        A gradient whose norm is not finite moves nothing either, but counts as a step and shows in the statistics.
         The decay comes before the step and is not clipped. stats: float64 [len(names)], written where gate is 1:
         norms of the gradient before clipping, |change| / |weights before|, and over all elements the norm of the
         gradient, that of the change, mean |m_hat| / (sqrt v_hat + eps), largest |gradient|, the fraction of

@@ -29,7 +29,10 @@ def step(
     segments: Sequence[slice],
     stats: torch.Tensor,
 ) -> None:
-    """One update in place where gate is 1, and its statistics; where it is 0 everything stays as it is."""
+    """One update in place where gate is 1, and its statistics; where it is 0 everything stays as it is.
+
+    A gradient whose norm is not finite moves nothing, and its statistics say so.
+    """
     beta1, beta2, eps, decay, limit = constants.unbind()
     before = [_norm(weights[where]) for where in segments]
     norm = _norm(grads)
@@ -38,13 +41,17 @@ def step(
     first, second = (x + (1 - beta).to(x.dtype) * (y - x) for x, y, beta in ((m, g, beta1), (v, g * g, beta2)))
     m_hat, v_hat = first / (1 - beta1**steps).to(m.dtype), second / (1 - beta2**steps).to(v.dtype)
     root = v_hat.sqrt() + eps.to(m.dtype)
-    change = -rates * (m_hat / root + decay.to(m.dtype) * weights)
+    sound = torch.isfinite(norm)
+    change = torch.where(sound, -rates * (m_hat / root + decay.to(m.dtype) * weights), 0.0)
+    snr = torch.where(sound, (m_hat.abs() / root).double().mean(), 0.0)
     moved = [_norm(change[where]) / w.clamp_min(TINY) for where, w in zip(segments, before)]
     small = (grads.abs() < TINY).double().mean()
-    whole = [norm, _norm(change), (m_hat.abs() / root).double().mean(), grads.abs().max().double(), small]
+    whole = [norm, _norm(change), snr, grads.abs().max().double(), small]
     found = [*(_norm(grads[where]) for where in segments), *moved, *whole, torch.ones_like(norm)]
     takes = gate[0] > 0
-    for old, new in ((weights, weights + change), (m, first), (v, second), (t, t + 1), (stats, torch.stack(found))):
+    for old, new in ((weights, weights + change), (m, first), (v, second)):
+        old.copy_(torch.where(takes & sound, new, old))
+    for old, new in ((t, t + 1), (stats, torch.stack(found))):
         old.copy_(torch.where(takes, new, old))
 
 

@@ -77,3 +77,18 @@ def test_clip_factor():
 def test_segments_must_cover_the_buffers(segments, message):
     with pytest.raises(ValueError, match=message):
         adamw(segments, [0.1, 0.1, 0.1])
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_gradient_that_is_no_number_moves_nothing_and_shows(bad):
+    w, g, m, v = (torch.randn(40, generator=torch.Generator().manual_seed(i)) for i in range(4))
+    v, t, gate = v.abs(), torch.tensor([5]), torch.ones(1)
+    g[17] = bad
+    adam, stats = adamw({"a": slice(0, 30), "b": slice(30, 40)}, [1e-2] * 40, clip=1.0)
+    before = [x.clone() for x in (w, m, v)]
+    adam.step(w, g, m, v, t, gate, stats)
+    for x, was in zip((w, m, v), before):
+        assert torch.equal(x, was)
+    found = dict(zip(adam.names, stats.tolist()))
+    assert not math.isfinite(found["grad_norm_pre_clip"]) and not math.isfinite(found["a.grad_norm"])
+    assert found["update_norm"] == 0 and found["b.update_ratio"] == 0 and t.item() == 6

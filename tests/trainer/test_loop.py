@@ -1,6 +1,7 @@
 """Whole runs on a small fold: same seed same bits, another seed other bits, resume, quarantine, errors."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -130,6 +131,23 @@ def test_a_resumed_training_equals_an_uninterrupted_one(trained, tmp_path, monke
     said = []
     loop.train(spec, said.append)
     assert said[0] == f"resuming from step {stop_at // 20 * 20}"
+    assert compare_runs(Path(trained.out), Path(spec.out)).verdict == "PASS"
+
+
+def test_a_number_that_is_none_stops_the_run_names_its_stage_and_keeps_the_checkpoint(trained, tmp_path, monkeypatch):
+    spec = _other(trained, tmp_path)
+    finish = rollout.Rollout.finish
+
+    def poisoned(self):
+        finish(self)
+        self.b["rollout_return"][0, 0] = math.nan
+
+    monkeypatch.setattr(rollout.Rollout, "finish", poisoned)
+    with pytest.raises(ContractBroken, match=r"diag\.jsonl step 31: (loss\.v|v\.bias_mean): nan is not finite; stage losses"):
+        loop.train(spec, _quiet)
+    monkeypatch.undo()
+    assert not Path(spec.out).exists() and [p.name for p in Path(spec.resume).glob("step_*")] == ["step_000000020"]
+    loop.train(spec, _quiet)
     assert compare_runs(Path(trained.out), Path(spec.out)).verdict == "PASS"
 
 
