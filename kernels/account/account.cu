@@ -12,6 +12,7 @@
 #define THREADS 128  // accounts of a block at most
 #define SEEN 12      // values an account sees of itself
 #define FIELDS 17    // of a trade row
+#define SIDE (LEVELS * THREADS)  // words of shared memory for what accounts took of bids, then of asks
 #define SIGNS 3
 #define EACH_UNIT(u) _Pragma("unroll") for (int u = 0; u < UNITS; ++u)
 
@@ -21,7 +22,6 @@ enum Action { SHORT_LARGE, SHORT_SMALL, HOLD, FLAT_LONG, FLAT_SHORT, LONG_SMALL,
               HALF_SHORT, ACTIONS };
 enum Reason { NONE, POLICY, TRAIL, SESSION, GAP, LENGTH, BLOWN, PHASE_END };
 enum Phase { STOPS, ORDER, FORCED, PHASES };
-enum Side { BID = 1, ASK = 2 };        // bits
 enum Stirred { TRADED = 1, MOVED = 2 };  // bits: parts of an outcome that hold something
 // Rows of `ints` and `flags`, in the order of op.py.
 enum Int { ANCHOR, NEXT_ROW, AGE, EXECUTED, EQUITY_CHANGE, CORE, FEES, REALISED, CASH_CHANGE, EPISODE_EQUITY,
@@ -30,8 +30,8 @@ enum Int { ANCHOR, NEXT_ROW, AGE, EXECUTED, EQUITY_CHANGE, CORE, FEES, REALISED,
            TOUCH_FILLS, LAG, UNITS_ADDED, CLOSED_SINGLY, TIGHTENED, LOOSENED };
 enum Flag { EPISODE_START, ILLEGAL, INEFFECTIVE, TERMINATED, TRUNCATED, TRADE_CLOSED };
 
-struct Memory {  // what accounts took of a book side, [accounts, levels]
-    int *px, *lots, *sz;
+struct Memory {  // what accounts took of bids (0) and asks (1), [accounts, levels]
+    int *px[2], *lots[2], *sz[2];
 };
 
 struct Market {
@@ -115,7 +115,7 @@ struct Account {
     i64 account, anchor, row, step, realised, streak, equity_before, realised_before, phase_realised, open_cents;
     i64 age, mark, mark_before, flat, hold, cash;
     int side, last_bid, last_ask, extreme, here, there, due, reason;
-    unsigned trades, touched, stirred;  // a bit a trade row; bits of Side whose memory is in shared memory
+    unsigned trades, touched, stirred;  // a bit a trade row; a bit a book side whose memory is in shared memory
     bool sound, two_sided, mark_known, started, flat_between, parts, emptied, opened, followed, fired, reached;
     signed char signs[SIGNS];
     Held held;
@@ -208,16 +208,20 @@ __device__ static void put_legal(unsigned may, unsigned char* out)
 // --- orders ---------------------------------------------------------------------------------------
 
 // What the account took at a price and size, whatever its rank was, is gone from this book too.
-__device__ static void line_up(int* taken, const int* px, const int* sz, const Memory& memory, i64 at, int levels)
+__device__ static void line_up(int* taken, const Market& m, const Memory& memory, int side, i64 row, i64 account)
 {
-    int price[LEVELS], size[LEVELS];
+    const int *px = (side ? m.ask_px : m.bid_px) + row * m.levels, *sz = (side ? m.ask_sz : m.bid_sz) + row * m.levels;
+    const int *old_px = side ? memory.px[1] : memory.px[0], *old_sz = side ? memory.sz[1] : memory.sz[0];
+    const int* old_lots = side ? memory.lots[1] : memory.lots[0];
+    int price[LEVELS], size[LEVELS], levels = (int)m.levels;
+    i64 at = account * m.levels;
 #pragma unroll
     for (int l = 0; l < LEVELS; ++l) if (l < levels) price[l] = px[l], size[l] = sz[l], taken[l * THREADS] = 0;
 #pragma unroll 1
-    for (int m = 0; m < levels; ++m) {
-        int lots = memory.lots[at + m];
+    for (int k = 0; k < levels; ++k) {
+        int lots = old_lots[at + k];
         if (lots == 0) continue;
-        int then_px = memory.px[at + m], then_sz = memory.sz[at + m];
+        int then_px = old_px[at + k], then_sz = old_sz[at + k];
 #pragma unroll
         for (int l = 0; l < LEVELS; ++l)
             if (l < levels && price[l] == then_px && size[l] == then_sz) taken[l * THREADS] += lots;
@@ -225,14 +229,17 @@ __device__ static void line_up(int* taken, const int* px, const int* sz, const M
 }
 
 // A side's memory as the step leaves it: a place where nothing is taken holds nothing.
-__device__ static void remember(const int* taken, const int* px, const int* sz, const Memory& memory, i64 at,
-                                const Market& m)
+__device__ static void remember(const int* taken, const Market& m, const Memory& memory, int side, i64 row, i64 account)
 {
+    const int *px = (side ? m.ask_px : m.bid_px) + row * m.levels, *sz = (side ? m.ask_sz : m.bid_sz) + row * m.levels;
+    int *to_px = side ? memory.px[1] : memory.px[0], *to_sz = side ? memory.sz[1] : memory.sz[0];
+    int* to_lots = side ? memory.lots[1] : memory.lots[0];
+    i64 at = account * m.levels;
     for (int l = 0; l < (int)m.levels; ++l) {
         int lots = taken[l * THREADS];
-        memory.lots[at + l] = lots;
-        memory.px[at + l] = lots > 0 ? px[l] : m.absent;
-        memory.sz[at + l] = lots > 0 ? sz[l] : 0;
+        to_lots[at + l] = lots;
+        to_px[at + l] = lots > 0 ? px[l] : m.absent;
+        to_sz[at + l] = lots > 0 ? sz[l] : 0;
     }
 }
 
@@ -259,26 +266,28 @@ __device__ static int take(Account& a, Order& order, Filled& filled, const Marke
 {
     const int *px = (order.side > 0 ? m.ask_px : m.bid_px) + a.row * m.levels,
               *sz = (order.side > 0 ? m.ask_sz : m.bid_sz) + a.row * m.levels;
-    int left = order.total, depth = a.sound ? (int)m.levels : 0, reached = 0, deepest = 0, last_px = 0;
+    int left = order.total, depth = (int)m.levels, reached = 0, deepest = 0, last_px = 0;
+    if (!a.sound) depth = 0, deepest = 1, last_px = order.side > 0 ? a.last_ask : a.last_bid;
 #pragma unroll 1
-    for (int l = 0; l < depth && left > 0; ++l) {
-        int price = px[l], had = taken[l * THREADS], there = sz[l] - had, got = there < left ? there : left;
-        if (price == m.absent) continue;
-        deepest = l + 1, last_px = price;
+    for (int l = 0; l <= depth && left > 0; ++l) {
+        int got = 0;
+        if (l < depth) {
+            int price = px[l], had = taken[l * THREADS], there = sz[l] - had;
+            if (price == m.absent) continue;
+            got = there < left ? there : left;
+            deepest = l + 1, last_px = price;
+            taken[l * THREADS] = had + got;
+        } else if (order.force) {
+            got = left;
+            a.tally.forced_rest += got;
+        }
         if (got == 0) continue;
-        taken[l * THREADS] = had + got;
-        reached = l + 1;
+        reached = deepest;
         left -= got;
-        deal(order, filled, got, price, a.held);
+        deal(order, filled, got, last_px, a.held);
     }
-    int rest = order.force ? left : 0;
-    if (rest > 0) {
-        reached = a.sound ? deepest : 1;
-        deal(order, filled, rest, a.sound ? last_px : order.side > 0 ? a.last_ask : a.last_bid, a.held);
-    }
-    a.tally.forced_rest += rest;
     if (reached > a.tally.levels_max) a.tally.levels_max = reached;
-    return order.total - left + rest;
+    return order.total - left;
 }
 
 // Send an order to the book and count what came of it. decided: row of the decision. Of stops each unit is an order.
@@ -292,7 +301,7 @@ __device__ static void send(Account& a, Order& order, Filled& filled, const Mark
         t.rejected += orders;
         return;
     }
-    unsigned side = order.side > 0 ? ASK : BID;
+    unsigned side = order.side > 0 ? 2 : 1;
     if (!(a.touched & side)) {
         for (int l = 0; l < (int)m.levels; ++l) taken[l * THREADS] = 0;
         a.touched |= side;
@@ -339,25 +348,36 @@ __device__ static void compact(Held& h)  // open units to the front, in order of
     h.number = number;
 }
 
+template <class T> __device__ static T pick(const T (&of)[UNITS], int u)  // of[u] from registers
+{
+    T found = of[0];
+    EACH_UNIT(k) if (k == u) found = of[k];
+    return found;
+}
+
 // Book what was filled of each unit: a trade row each, its share of the entry's money, the lots that are left. The
 // last part of a unit gets what is left of its entry, so that parts add up. Returns units closed if lots are left.
+// Accounts of a warp go through their units together, whichever those are.
 __device__ static int close(Account& a, const Filled& filled, const Slots& s, const Market& m, int phase, int reason,
                             int max_units, i64* trades)
 {
     Held& h = a.held;
     int before = h.number;
-    EACH_UNIT(u) if (u < before && filled.lots[u] > 0) {
+#pragma unroll 1
+    for (int u = 0; u < before; ++u) {
+        while (u < before && pick(filled.lots, u) == 0) ++u;
+        if (u == before) break;
+        int taken = pick(filled.lots, u), lots = pick(h.lots, u), place = phase * max_units + u;
         i64 at = a.account * max_units + slot_of(h, u), entry = s.open_tick_lots[at], fee = s.open_fee[at];
-        int taken = filled.lots[u], place = phase * max_units + u;
-        if (taken < h.lots[u]) {
-            i64 lots = s.entry_lots[at], open_entry = entry, open_fee = fee;
-            entry = floor_div(s.entry_tick_lots[at] * taken, lots), fee = floor_div(s.entry_fee[at] * taken, lots);
+        if (taken < lots) {
+            i64 of = s.entry_lots[at], open_entry = entry, open_fee = fee;
+            entry = floor_div(s.entry_tick_lots[at] * taken, of), fee = floor_div(s.entry_fee[at] * taken, of);
             s.open_tick_lots[at] = open_entry - entry, s.open_fee[at] = open_fee - fee;
         }
-        i64 fees = fee + taken * (i64)fee_of(m.facts, a.row), exit = filled.tick_lots[u];
+        i64 fees = fee + taken * (i64)fee_of(m.facts, a.row), exit = pick(filled.tick_lots, u);
         i64 pnl = a.side * (exit - entry) * m.tick_cents - fees;
         i64* row = trades + (a.account * PHASES * max_units + place) * FIELDS;
-        row[0] = a.account, row[1] = a.side, row[2] = taken, row[3] = a.step - h.age[u], row[4] = a.step;
+        row[0] = a.account, row[1] = a.side, row[2] = taken, row[3] = a.step - pick(h.age, u), row[4] = a.step;
         row[5] = s.entry_ts[at], row[6] = ts_of(m.facts, a.row), row[7] = entry, row[8] = exit;
         row[9] = fees, row[10] = pnl, row[11] = reason, row[12] = s.entry_action[at];
         row[13] = phase == STOPS ? HOLD : a.due;
@@ -365,9 +385,10 @@ __device__ static int close(Account& a, const Filled& filled, const Slots& s, co
         a.trades |= 1u << place;
         a.realised += pnl;
         a.streak = pnl > 0 ? 0 : a.streak + 1;
-        h.lots[u] -= taken, h.open_tick_lots -= entry, h.open_fee -= fee;
+        EACH_UNIT(k) if (k == u) h.lots[k] -= taken;
+        h.open_tick_lots -= entry, h.open_fee -= fee;
         a.parts = true;
-        a.emptied |= h.lots[u] == 0;
+        a.emptied |= taken == lots;
     }
     if (a.emptied) compact(h);
     if (h.number > 0) return before - h.number;
@@ -437,15 +458,14 @@ __device__ static void store(const Account& a, const Slots& s, int max_units)
     if (moved | a.fired) EACH_UNIT(u) if (u < max_units) s.triggered[at + u] = u < h.number && (h.triggered >> u & 1);
     if (moved) EACH_UNIT(u) if (u < max_units) s.active[at + u] = u < h.number;
     if (!a.emptied) return;
-    sort(s.entry_lots, at, h, max_units);
-    sort(s.entry_step, at, h, max_units);
-    sort(s.entry_ts, at, h, max_units);
-    sort(s.entry_tick_lots, at, h, max_units);
-    sort(s.open_tick_lots, at, h, max_units);
-    sort(s.entry_fee, at, h, max_units);
-    sort(s.open_fee, at, h, max_units);
-    sort(s.entry_action, at, h, max_units);
+#pragma unroll 1
+    for (int c = 0; c < 8; ++c) {  // one body of code, whichever the column
+        i64* column = c == 0 ? s.entry_lots : c == 1 ? s.entry_step : c == 2 ? s.entry_ts : c == 3 ? s.entry_tick_lots
+                    : c == 4 ? s.open_tick_lots : c == 5 ? s.entry_fee : c == 6 ? s.open_fee : s.entry_action;
+        sort(column, at, h, max_units);
+    }
     sort(s.initial_r, at, h, max_units);
+#pragma unroll 1
     for (int k = 0; k < SIGNS; ++k) sort(s.signs, at, h, max_units, SIGNS, k);
 }
 
@@ -533,8 +553,8 @@ __device__ static int end_reason(const Account& a, i64 equity, const Market& m, 
 }
 
 // What every account needs, read before anything is written.
-__device__ static void arrive(Account& a, const State& b, const Slots& slots, const Memory& bids, const Memory& asks,
-                              const Market& m, const Settings& s, int* bid_taken, int* ask_taken)
+__device__ static void arrive(Account& a, const State& b, const Slots& slots, const Memory& memory, const Market& m,
+                              const Settings& s, int* taken)
 {
     i64 i = a.account;
     a.anchor = b.row[i], a.row = s.drain ? a.anchor : a.anchor + 1;
@@ -542,13 +562,12 @@ __device__ static void arrive(Account& a, const State& b, const Slots& slots, co
     a.phase_realised = b.phase_realised[i], a.mark_before = b.mark[i], a.streak = b.streak[i];
     a.flat = b.flat[i], a.hold = b.hold[i], a.cash = b.cash[i];
     a.mark_known = b.mark_valid[i], a.started = b.started[i];
-    i64 bids_live = 0, asks_live = 0, levels = m.levels;
-    const i64 *bid_pairs = (const i64*)bids.lots, *ask_pairs = (const i64*)asks.lots;  // two levels a word
+    i64 live[2] = {0, 0}, levels = m.levels;
+    const i64 *bid_pairs = (const i64*)memory.lots[0], *ask_pairs = (const i64*)memory.lots[1];  // two levels a word
 #pragma unroll 5
     for (int l = 0; l < (int)levels / 2; ++l)
-        bids_live |= bid_pairs[i * levels / 2 + l], asks_live |= ask_pairs[i * levels / 2 + l];
-    const int *bid_px = m.bid_px + a.row * levels, *ask_px = m.ask_px + a.row * levels;
-    int bid = *bid_px, ask = *ask_px;
+        live[0] |= bid_pairs[i * levels / 2 + l], live[1] |= ask_pairs[i * levels / 2 + l];
+    int bid = m.bid_px[a.row * levels], ask = m.ask_px[a.row * levels];
     a.here = place_of(m.facts, a.anchor), a.there = place_of(m.facts, a.row);
     a.extreme = extreme_of(m.facts, a.row, a.side);
     if (a.side != 0) {
@@ -558,9 +577,9 @@ __device__ static void arrive(Account& a, const State& b, const Slots& slots, co
             a.held.triggered |= (unsigned)slots.triggered[i * s.max_units + u] << u;
         }
     }
-    i64 book = a.row * levels, at = i * levels;
-    if (bids_live) line_up(bid_taken, bid_px, m.bid_sz + book, bids, at, (int)levels), a.touched |= BID;
-    if (asks_live) line_up(ask_taken, ask_px, m.ask_sz + book, asks, at, (int)levels), a.touched |= ASK;
+#pragma unroll 1
+    for (int side = 0; side < 2; ++side)
+        if (side ? live[1] : live[0]) line_up(taken + side * SIDE, m, memory, side, a.row, i), a.touched |= 1u << side;
     a.two_sided = bid != m.absent && ask != m.absent;
     a.sound = a.two_sided && bid < ask;
     a.mark = a.two_sided ? (i64)bid + ask : a.mark_before;
@@ -588,8 +607,8 @@ __device__ static void shift(Account& a, i64 executed, const signed char* signs,
 }
 
 // Stops, the policy's order, forced closes: each sees what the one before left.
-__device__ static void trade(Account& a, const Slots& slots, const Market& m, const Settings& s, int* bid_taken,
-                             int* ask_taken, i64* trades)
+__device__ static void trade(Account& a, const Slots& slots, const Market& m, const Settings& s, int* taken,
+                             i64* trades)
 {
 #pragma unroll 1
     for (int phase = s.drain ? FORCED : STOPS; phase < PHASES; ++phase) {
@@ -605,7 +624,7 @@ __device__ static void trade(Account& a, const Slots& slots, const Market& m, co
         if (order.total > 0) {
             Filled filled;
             i64 decided = phase != ORDER ? a.anchor : a.row < s.latency ? 0 : a.row - s.latency;
-            send(a, order, filled, m, order.side > 0 ? ask_taken : bid_taken, decided);
+            send(a, order, filled, m, order.side > 0 ? taken + SIDE : taken, decided);
             if (phase == ORDER) a.reached = a.sound;
             if (order.opens) {
                 if (filled.lots[0] > 0) open(a, filled, slots, order.side, m, s);
@@ -707,7 +726,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) account_step(
     long long lots_large, float initial_r, float distance, float tighten, float loosen, float least, float most,
     long long phase_end, long long drain)
 {
-    __shared__ int taken[2 * LEVELS * THREADS], bytes[(PHASES * UNITS + ACTIONS) * THREADS / 4];
+    __shared__ int taken_here[2 * SIDE], bytes[(PHASES * UNITS + ACTIONS) * THREADS / 4];
     __shared__ float seen_here[SEEN * THREADS];
     Market m{bid_px, ask_px, bid_sz, ask_sz, facts, session_end, levels, tick_cents, (int)absent};
     State state{acct_row, acct_episode_age, acct_side, acct_realised_cents, acct_equity_cents,
@@ -719,9 +738,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) account_step(
                 unit_initial_r, unit_trail_distance, unit_stop_triggered, unit_active};
     Settings s{(int)max_units, (int)min_hold, (int)latency, (int)lots_small, (int)lots_large, episode_length,
                start_equity, initial_r, distance, tighten, loosen, least, most, phase_end != 0, drain != 0, scales};
-    Memory bids{acct_taken_bid_px, acct_taken_bid_lots, acct_taken_bid_sz};
-    Memory asks{acct_taken_ask_px, acct_taken_ask_lots, acct_taken_ask_sz};
-    int t = threadIdx.x, rows = PHASES * s.max_units, *bid_taken = taken + t, *ask_taken = bid_taken + LEVELS * THREADS;
+    Memory memory{{acct_taken_bid_px, acct_taken_ask_px}, {acct_taken_bid_lots, acct_taken_ask_lots},
+                  {acct_taken_bid_sz, acct_taken_ask_sz}};
+    int t = threadIdx.x, rows = PHASES * s.max_units, *taken = taken_here + t;
     unsigned char *mask_here = (unsigned char*)bytes, *legal_here = mask_here + PHASES * UNITS * THREADS;
     i64 first = (i64)blockIdx.x * blockDim.x, i = first + t, now = step_at ? *step_at : step;
     if (i == 0) *acct_step = now + 1;
@@ -729,19 +748,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 3) account_step(
         i64 action = actions[i];
         Account a{};
         a.account = i, a.step = now, a.stirred = stirred[i];
-        arrive(a, state, slots, bids, asks, m, s, bid_taken, ask_taken);
+        arrive(a, state, slots, memory, m, s, taken);
         unsigned may = legal_actions(a.held, a.side, 0, a.here & 1, s);
         bool illegal = !s.drain && !(action >= 0 && action < ACTIONS && (may >> action & 1));
         i64 executed = s.drain || illegal ? HOLD : action, before = a.side * lots_of(a.held), units = a.held.number;
         i64 queue = i * (latency - 1);
         shift(a, executed, entry_signs + SIGNS * i, acct_pending_action + queue, acct_pending_signs + SIGNS * queue, s);
-        trade(a, slots, m, s, bid_taken, ask_taken, trades);
+        trade(a, slots, m, s, taken, trades);
         report(a, {ints, trades, accounts, flags, touch_take, stirred}, executed, illegal, before, units, s);
         store(a, slots, s.max_units);
         keep(a, state, s);
-        i64 book = a.row * levels, at = i * levels;
-        if (a.touched & BID) remember(bid_taken, bid_px + book, bid_sz + book, bids, at, m);
-        if (a.touched & ASK) remember(ask_taken, ask_px + book, ask_sz + book, asks, at, m);
+#pragma unroll 1
+        for (int side = 0; side < 2; ++side)
+            if (a.touched >> side & 1) remember(taken + side * SIDE, m, memory, side, a.row, i);
         for (int r = 0; r < rows; ++r) mask_here[t * rows + r] = a.trades >> r & 1;
         put_legal(legal_actions(a.held, a.side, 1, a.there & 1, s), legal_here + t * ACTIONS);
         i64 equity = start_equity + a.realised_before + a.realised + a.open_cents;
