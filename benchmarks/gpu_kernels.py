@@ -33,6 +33,8 @@ import torch
 from kernels import build
 from kernels.acting import kernel as acting_kernel
 from kernels.acting import reference as acting
+from kernels.adamw import kernel as adamw_kernel
+from kernels.adamw import reference as adamw
 from kernels.attention import kernel as attention_kernel
 from kernels.attention import reference as attention
 from kernels.c51 import kernel as c51_kernel
@@ -42,6 +44,8 @@ from kernels.cfc import reference as cfc
 from kernels.digest import op as digest
 from kernels.expectation import kernel as expectation_kernel
 from kernels.expectation import reference as expectation
+from kernels.frd import kernel as frd_kernel
+from kernels.frd import reference as frd
 from kernels.gae import kernel as gae_kernel
 from kernels.gae import reference as gae
 from kernels.gather import kernel as gather_kernel
@@ -56,19 +60,28 @@ from kernels.lob import kernel as lob_kernel
 from kernels.lob import reference as lob
 from kernels.moves import kernel as moves_kernel
 from kernels.moves import reference as moves
+from kernels.norms import kernel as norms_kernel
+from kernels.norms import reference as norms
 from kernels.pack import op as pack
 from kernels.philox import kernel as philox_kernel
 from kernels.philox import reference as philox
 from kernels.policy import kernel as policy_kernel
 from kernels.policy import reference as policy
+from kernels.ppo import kernel as ppo_kernel
+from kernels.ppo import reference as ppo
 from kernels.reduce import kernel as reduce_kernel
 from kernels.reduce import reference as reduce
+from kernels.ring import op as ring
 from kernels.scan import kernel as scan_kernel
 from kernels.scan import reference as scan
+from kernels.spectral import kernel as spectral_kernel
+from kernels.spectral import reference as spectral
 from kernels.statistics import kernel as statistics_kernel
 from kernels.statistics import reference as statistics_reference
 from kernels.sumtree import kernel as sumtree_kernel
 from kernels.sumtree import reference as sumtree
+from kernels.td import kernel as td_kernel
+from kernels.td import reference as td
 from kernels.vsn import kernel as vsn_kernel
 from kernels.vsn import reference as vsn
 
@@ -116,6 +129,8 @@ def rows() -> list[Row]:
         found.append(_heads_row(r))
     for r in (128, 1024):
         found += _learning_rows(r)
+        found += _minibatch_rows(r)
+    found += _optimiser_rows()
     for r in (128, 1024):
         found += _measurement_rows(r)
     for b in (128, 8192, 131_072):
@@ -261,6 +276,67 @@ def _learning_rows(r: int) -> list[Row]:
             (logits[:, :11].contiguous(), legal, draws, 0.01), r * (11 * 9 + 20), tolerance=1e-5),
         Row(f"GAE {steps} x {r}", gae_kernel.gae, gae.gae, (*rollout, *flags, 0.99, 0.95), steps * r * 22,
             tolerance=1e-5),
+    ]  # fmt: skip
+
+
+def _minibatch_rows(r: int) -> list[Row]:
+    """Losses of R rollout rows and R replay rows, and how such rows are moved."""
+    logits, values = torch.randn(r, 11, device="cuda"), torch.randn(5, r, device="cuda")
+    legal, actions = torch.ones(r, 11, dtype=torch.bool, device="cuda"), torch.arange(r, device="cuda") % 11
+    white = torch.tensor([0.0, 1.0], dtype=torch.float64, device="cuda")
+    batch = (logits, values[0], legal, actions, values[1] - 3, *values[2:], white)
+    atoms, ends = torch.randn(3, r, 11, 21, device="cuda"), torch.rand(2, r, device="cuda") < 0.1
+    weights, low, scale = torch.rand(r, device="cuda"), torch.tensor(-1.0, device="cuda"), torch.ones((), device="cuda")
+    replay = (*atoms, actions, legal, values[0], *ends, weights, low, -low, scale)
+    labels = torch.randint(-1, 21, (5000, 3), device="cuda")
+    forward = (torch.randn(r, 3, 21, device="cuda"), labels, torch.randint(0, 5000, (r,), device="cuda"))
+    widths = (128, 128, 12, 12, 1, 1)
+    columns = [torch.randn(32_768, width, device="cuda") for width in widths]
+    held, at = ring.Ring(columns), torch.randint(0, 32_768, (r,), device="cuda")
+    moved = 8 * r * sum(widths)
+    return [
+        Row(f"PPO {r} x 11", lambda *x: ppo_kernel.rows(*x)[:2], lambda *x: ppo.rows(*x)[:2],
+            (*batch, 0.8, 1.2, 0.5, 0.01, 0.01), r * (11 * 9 + 36), tolerance=1e-5),
+        Row(f"double Q {r} x 11 x 21", lambda *x: td_kernel.rows(*x)[:2], lambda *x: td.rows(*x)[:2],
+            (*replay, 0.97, 1e-3, 0.6), r * 4 * 11 * 21 * 3, tolerance=1e-4, compiled=False),
+        Row(f"forward returns {r} x 3 x 21", frd_kernel.gradient, frd.gradient, forward, r * 8 * 63, tolerance=1e-5),
+        Row(f"ring of 6 columns, {r} rows out", lambda x: tuple(held.take(x)), lambda x: tuple(c[x] for c in columns),
+            (at,), moved),
+    ]  # fmt: skip
+
+
+def _optimiser_rows() -> list[Row]:
+    """What a minibatch does once, on as many parameters as the full model has, in ten branches."""
+    n = 340_000
+    weights, grads = torch.randn(2, n, device="cuda")
+    parts = [slice(n // 10 * i, n // 10 * (i + 1)) for i in range(10)]
+    tables = adamw_kernel.Tables(parts, weights.device)
+    constants = torch.tensor([0.9, 0.999, 1e-8, 0.01, 1.0], dtype=torch.float64, device="cuda")
+    zeros, one = torch.zeros(n, device="cuda"), torch.ones(1, device="cuda")
+    stats = torch.zeros(26, dtype=torch.float64, device="cuda")
+    state = (weights, grads, zeros, zeros.clone(), one.long(), torch.full_like(weights, 1e-3), one, constants)
+
+    def stepped(step: Callable[..., None], where: Any) -> Callable[..., tuple[torch.Tensor, ...]]:
+        def call(*x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            step(*x[:-1], where, x[-1])
+            return x[0], x[2], x[3]
+
+        return call
+
+    heads, total, out = list(torch.randn(4, 2048, 128, device="cuda")), torch.zeros(2048, 128, device="cuda"), stats[:5]
+    shapes = ((512, 140), (512, 128), (231, 128), (64, 128), (63, 64), (128, 56), (128, 128), (11, 128), (56, 56))
+    matrices = [torch.randn(*shape, device="cuda") for shape in shapes]
+    vectors = [torch.nn.functional.normalize(torch.ones(len(w), device="cuda"), dim=0) for w in matrices]
+    powers = spectral_kernel.Tables(matrices, vectors)
+    for _ in range(500):  # where an iteration no longer moves anything that is compared
+        powers.step()
+    return [
+        Row("AdamW 340000", stepped(adamw_kernel.step, tables), stepped(adamw.step, parts), (*state, stats), 40 * n,
+            tolerance=1e-5, compiled=False),
+        Row("norms of 4 x 2048 x 128 and their sum", _filled(norms_kernel.norms), _filled(norms.norms),
+            (heads, total, one, out.clone()), 4 * 5 * total.numel(), tolerance=1e-9),
+        Row("power iterations of 9 matrices", lambda: powers.step(), lambda: spectral.step(matrices, vectors), (),
+            8 * sum(w.numel() for w in matrices), tolerance=1e-4, compiled=False),
     ]  # fmt: skip
 
 

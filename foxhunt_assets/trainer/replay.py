@@ -78,7 +78,7 @@ class Replay:
         They are copied into [rows, ...] tensors in the order of TAKEN.
         """
         tree = self.b["priority_tree"]
-        u = philox.uniform(philox.words(seed, "replay", update, self._row, 1))[:, 0]
+        u = philox.uniforms(seed, "replay", update, self._row)
         indices = sumtree.sample(tree, u)
         leaves, weights = sumtree.weigh(tree, indices, self.b["replay_count"], self.beta)
         ring.tally(indices, self.b["replay_draws"])

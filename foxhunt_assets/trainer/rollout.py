@@ -66,9 +66,8 @@ class Rollout:
 
     def arrive(self, t: torch.Tensor, v: torch.Tensor) -> None:
         """V of row t [B] is V of the state the row before arrived in, unless its episode ended there or t is 0."""
-        before, column = (t[None] - 1) % self.steps, self.b["rollout_next_value"]
-        ended = self.b["rollout_terminated"][before] | self.b["rollout_truncated"][before] | (t == 0)
-        column.index_copy_(0, before, torch.where(ended, column[before], v[None]))
+        b = self.b
+        window.arrive(v, t[None], b["rollout_terminated"], b["rollout_truncated"], b["rollout_next_value"])
 
     def finish(self) -> None:
         """Advantages and returns of the whole window (Schulman 2016, 1506.02438, Eq. 16), and its moments."""

@@ -8,10 +8,9 @@ extern "C" __global__ void frd_gradient(const float* __restrict__ logits, const 
                                         long long atoms, float* __restrict__ grad)
 {
     __shared__ int counts[THREADS];
-    int t = threadIdx.x, count = 0;
-    long long items = rows * horizons, i = (long long)blockIdx.x * THREADS + t;
-    for (long long k = t; k < items; k += THREADS)
-        count += labels[anchors[k / horizons] * horizons + k % horizons] >= 0;
+    int t = threadIdx.x, n = (int)atoms, wide = (int)horizons, items = (int)rows * wide, count = 0;
+    int i = blockIdx.x * THREADS + t;
+    for (int k = t; k < items; k += THREADS) count += labels[anchors[k / wide] * horizons + k % wide] >= 0;
     counts[t] = count;
     for (int half = THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
@@ -19,11 +18,12 @@ extern "C" __global__ void frd_gradient(const float* __restrict__ logits, const 
     }
     __syncthreads();
     if (i >= items) return;
-    long long label = labels[anchors[i / horizons] * horizons + i % horizons];
-    const float* x = logits + i * atoms;
+    long long label = labels[anchors[i / wide] * horizons + i % wide];
+    const float* x = logits + (long long)i * n;
+    float* out = grad + (long long)i * n;
     float many = (float)(counts[0] > 1 ? counts[0] : 1), top = x[0], total = 0.0f;
-    for (long long j = 1; j < atoms; ++j) top = fmaxf(top, x[j]);
-    for (long long j = 0; j < atoms; ++j) total += expf(x[j] - top);
-    for (long long j = 0; j < atoms; ++j)
-        grad[i * atoms + j] = label < 0 ? 0.0f : (expf(x[j] - top) / total - (j == label ? 1.0f : 0.0f)) / many;
+    for (int j = 1; j < n; ++j) top = fmaxf(top, x[j]);
+    for (int j = 0; j < n; ++j) total += expf(x[j] - top);
+    for (int j = 0; j < n; ++j)
+        out[j] = label < 0 ? 0.0f : (expf(x[j] - top) / total - (j == label ? 1.0f : 0.0f)) / many;
 }

@@ -17,3 +17,12 @@ def words(rows: torch.Tensor, lanes: int, step: int | torch.Tensor, purpose: int
     args = (*build.whole(step, rows), purpose, *key, rows.numel(), lanes, out)
     build.launch("philox", "philox_words", grid, (_THREADS,), rows, *args)
     return out
+
+
+def uniforms(rows: torch.Tensor, step: int | torch.Tensor, purpose: int, key: tuple[int, int]) -> torch.Tensor:
+    """float32 [len(rows)]."""
+    n, rows = rows.numel(), rows.contiguous()
+    out = torch.empty(n, dtype=torch.float32, device=rows.device)
+    args = (*build.whole(step, rows), purpose, *key, n, out)
+    build.launch("philox", "philox_uniforms", (build.ceil_div(n, _THREADS),), (_THREADS,), rows, *args)
+    return out

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from kernels import build
+from kernels.arguments import check
 from kernels.philox import kernel, reference
 
 # One number a use; a number is never given a second meaning, or two uses would share their draws.
@@ -19,6 +20,12 @@ PURPOSES: dict[str, int] = {
 def words(seed: int, purpose: str, step: int | torch.Tensor, rows: torch.Tensor, lanes: int) -> torch.Tensor:
     """int64 tensor [len(rows), lanes] of uint32 draws; rows is an int64 tensor of row numbers below 2^32."""
     return (kernel if build.on_gpu(rows) else reference).words(rows, lanes, step, PURPOSES[purpose], key(seed))
+
+
+def uniforms(seed: int, purpose: str, step: int | torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """float32 [len(rows)], `uniform` of the first lane of `words`: one launch for what only wants a draw a row."""
+    check("rows", rows, (None,), torch.int64)
+    return (kernel if build.on_gpu(rows) else reference).uniforms(rows, step, PURPOSES[purpose], key(seed))
 
 
 def key(seed: int) -> tuple[int, int]:

@@ -27,3 +27,15 @@ extern "C" __global__ void philox_words(const long long* rows, const long long* 
     out[i] = philox4x32((unsigned int)lane, (unsigned int)rows[row], at, (unsigned int)purpose,
                         (unsigned int)key0, (unsigned int)key1);
 }
+
+// Lane 0 of every row as float32 in [0, 1): (x >> 8) 2^-24.
+extern "C" __global__ void philox_uniforms(const long long* rows, const long long* step_at, long long step,
+                                           long long purpose, long long key0, long long key1, long long n_rows,
+                                           float* out)
+{
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n_rows) return;
+    unsigned int at = (unsigned int)(step_at ? *step_at : step);
+    out[i] = (float)(philox4x32(0, (unsigned int)rows[i], at, (unsigned int)purpose, (unsigned int)key0,
+                                (unsigned int)key1) >> 8) * 0x1p-24f;
+}

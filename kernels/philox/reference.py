@@ -34,3 +34,8 @@ def words(rows: torch.Tensor, lanes: int, step: int | torch.Tensor, purpose: int
     row = rows.to(torch.int64)[:, None].expand(-1, lanes)
     full = torch.zeros_like(row)
     return philox4x32((lane.expand_as(row), row, full + step, full + purpose), key)[0]
+
+
+def uniforms(rows: torch.Tensor, step: int | torch.Tensor, purpose: int, key: tuple[int, int]) -> torch.Tensor:
+    """float32 [len(rows)]: lane 0 of `words` in [0, 1)."""
+    return (words(rows, 1, step, purpose, key)[:, 0] >> 8).to(torch.float32) * 2.0**-24

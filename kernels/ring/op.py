@@ -17,6 +17,8 @@ from kernels.ring import kernel, reference
 class Ring:
     """Fixed columns [C, ...] of one capacity C; they must stay allocated and contiguous.
 
+    What one call moves of a column is less than 2 GiB.
+
     A window of T rows of B accounts is a ring of its flat [T B, ...] columns, of which row t is B slots from t B on.
     """
 

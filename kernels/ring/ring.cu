@@ -22,27 +22,27 @@ __device__ static long long slot(const Slots& s, long long row)  // row < capaci
 
 // from null: zeros. one: its single row for all of them. width: units of a row.
 template <typename Unit>
-__device__ static void put(u8* ring, const u8* from, bool one, long long width, long long rows, const Slots& s)
+__device__ static void put(u8* ring, const u8* from, bool one, int width, int rows, const Slots& s)
 {
-    long long step = (long long)gridDim.x * blockDim.x;
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < rows * width; i += step) {
-        long long row = i / width, unit = i - row * width;
+    int step = gridDim.x * blockDim.x;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < rows * width; i += step) {
+        int row = i / width, unit = i - row * width;
         ((Unit*)ring)[slot(s, row) * width + unit] = from ? ((const Unit*)from)[one ? unit : i] : Unit();
     }
 }
 
 template <typename Unit>
-__device__ static void take(const u8* ring, u8* to, long long width, long long rows, const Slots& s)
+__device__ static void take(const u8* ring, u8* to, int width, int rows, const Slots& s)
 {
-    long long step = (long long)gridDim.x * blockDim.x;
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < rows * width; i += step) {
-        long long row = i / width, unit = i - row * width;
+    int step = gridDim.x * blockDim.x;
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < rows * width; i += step) {
+        int row = i / width, unit = i - row * width;
         ((Unit*)to)[i] = ((const Unit*)ring)[slot(s, row) * width + unit];
     }
 }
 
 // The widest unit that divides both addresses and the width: 16, 8, 4 or 1 bytes.
-__device__ static int unit_of(const u8* ring, const u8* other, long long width)
+__device__ static int unit_of(const u8* ring, const u8* other, int width)
 {
     long long bits = (long long)ring | (long long)other | width;
     return bits % 16 == 0 ? 16 : bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : 1;
@@ -61,14 +61,14 @@ extern "C" __global__ void ring_put(const long long* table, const long long* sta
     int c = blockIdx.y;
     u8* ring = (u8*)table[2 * c];
     const u8* from = sources[c];
-    long long width = table[2 * c + 1];
+    int width = (int)table[2 * c + 1], n = (int)rows;
     bool one = repeated >> c & 1;
     Slots s = slots(nullptr, start, scale, offset, capacity);
     switch (unit_of(ring, from, width)) {
-    case 16: put<int4>(ring, from, one, width / 16, rows, s); break;
-    case 8: put<long long>(ring, from, one, width / 8, rows, s); break;
-    case 4: put<int>(ring, from, one, width / 4, rows, s); break;
-    default: put<u8>(ring, from, one, width, rows, s);
+    case 16: put<int4>(ring, from, one, width / 16, n, s); break;
+    case 8: put<long long>(ring, from, one, width / 8, n, s); break;
+    case 4: put<int>(ring, from, one, width / 4, n, s); break;
+    default: put<u8>(ring, from, one, width, n, s);
     }
 }
 
@@ -83,13 +83,13 @@ extern "C" __global__ void ring_take(const long long* table, const long long* at
     u8* outs[] = {d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, d12, d13, d14, d15};
     int c = blockIdx.y;
     const u8* ring = (const u8*)table[2 * c];
-    long long width = table[2 * c + 1];
+    int width = (int)table[2 * c + 1], n = (int)rows;
     Slots s = slots(at, start, scale, offset, capacity);
     switch (unit_of(ring, outs[c], width)) {
-    case 16: take<int4>(ring, outs[c], width / 16, rows, s); break;
-    case 8: take<long long>(ring, outs[c], width / 8, rows, s); break;
-    case 4: take<int>(ring, outs[c], width / 4, rows, s); break;
-    default: take<u8>(ring, outs[c], width, rows, s);
+    case 16: take<int4>(ring, outs[c], width / 16, n, s); break;
+    case 8: take<long long>(ring, outs[c], width / 8, n, s); break;
+    case 4: take<int>(ring, outs[c], width / 4, n, s); break;
+    default: take<u8>(ring, outs[c], width, n, s);
     }
 }
 

@@ -1,7 +1,9 @@
 // C51 with double Q-learning on sampled transitions: one block a row, then one block for the statistics of the batch.
 
 #define THREADS 128      // of a row: two a next action, one an atom
-#define KEEP_THREADS 256
+#define KEEP_THREADS 128
+#define SUMS 18  // over the rows, in td_keep
+#define TOPS 5
 #define PARTS 11  // of a row: loss, weighed loss, error, expectation, gap, atoms above and below the span, how far they
                   // lie outside, largest |atom|, |mass - 1|, reward above 0
 
@@ -96,18 +98,19 @@ extern "C" __global__ void td_rows(const float* __restrict__ logits, const float
     }
 }
 
-// The sum or the largest over the block, to all of it.
-__device__ static double over(double mine, bool add, double* room)
+// Folds `adds` sums and `tops` maxima of every thread over the block, pairwise; thread 0 gets them.
+__device__ static void fold(double* mine, int adds, int tops, double (*room)[KEEP_THREADS])
 {
     int t = threadIdx.x;
-    __syncthreads();
-    room[t] = mine;
+    for (int k = 0; k < adds + tops; ++k) room[k][t] = mine[k];
     for (int half = KEEP_THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (t < half) room[t] = add ? room[t] + room[t + half] : fmax(room[t], room[t + half]);
+        if (t >= half) continue;
+        for (int k = 0; k < adds + tops; ++k)
+            room[k][t] = k < adds ? room[k][t] + room[k][t + half] : fmax(room[k][t], room[k][t + half]);
     }
-    __syncthreads();
-    return room[0];
+    if (t == 0)
+        for (int k = 0; k < adds + tops; ++k) mine[k] = room[k][0];
 }
 
 // One block. stats as op.py names them. Draws of strata come in ascending order, so that equal ones lie side by side.
@@ -118,32 +121,34 @@ extern "C" __global__ void td_keep(const double* __restrict__ parts, const float
                                    const bool* __restrict__ terminated, long long rows, long long atoms,
                                    double* __restrict__ stats)
 {
-    __shared__ double room[KEEP_THREADS];
-    double sums[19] = {}, tops[5] = {0.0, 0.0, 0.0, -1e300, 0.0}, many = (double)rows, cells = many * (double)atoms;
+    __shared__ double room[SUMS + TOPS][KEEP_THREADS];
+    __shared__ double mean;
+    double found[SUMS + TOPS] = {}, many = (double)rows, cells = many * (double)atoms;
+    double *sums = found, *tops = found + SUMS, away = 0.0;
+    tops[3] = -1e300;
     for (long long row = threadIdx.x; row < rows; row += KEEP_THREADS) {
         const double* p = parts + row * PARTS;
         double weight = weights[row], age = (double)(*now - steps[row]);
-        double adds[18] = {p[1], fabs(p[2]), p[2], p[3], p[4], p[5], p[6], p[7], p[5] + p[6], weight, weight * weight,
-                           leaves[row], age, (double)(row == 0 || indices[row] != indices[row - 1]),
-                           (double)closed[row], (double)terminated[row], p[10], draws[row]};
-        double highs[5] = {fabs(p[2]), p[8], p[9], -weight, age};
-        for (int k = 0; k < 18; ++k) sums[k] += adds[k];
-        for (int k = 0; k < 5; ++k) tops[k] = fmax(tops[k], highs[k]);
+        double adds[SUMS] = {p[1], fabs(p[2]), p[2], p[3], p[4], p[5], p[6], p[7], p[5] + p[6], weight,
+                             weight * weight, leaves[row], age,
+                             (double)(row == 0 || indices[row] != indices[row - 1]), (double)closed[row],
+                             (double)terminated[row], p[10], draws[row]};
+        double highs[TOPS] = {fabs(p[2]), p[8], p[9], -weight, age};
+        for (int k = 0; k < SUMS; ++k) sums[k] += adds[k];
+        for (int k = 0; k < TOPS; ++k) tops[k] = fmax(tops[k], highs[k]);
     }
-    for (int k = 0; k < 18; ++k) sums[k] = over(sums[k], true, room);
-    for (int k = 0; k < 5; ++k) tops[k] = over(tops[k], false, room);
-    double mean = sums[3] / many;
-    for (long long row = threadIdx.x; row < rows; row += KEEP_THREADS) {
-        double away = parts[row * PARTS + 3] - mean;
-        sums[18] += away * away;
-    }
-    sums[18] = over(sums[18], true, room);
+    fold(found, SUMS, TOPS, room);
+    if (threadIdx.x == 0) mean = sums[3] / many;
+    __syncthreads();
+    for (long long row = threadIdx.x; row < rows; row += KEEP_THREADS)
+        away += (parts[row * PARTS + 3] - mean) * (parts[row * PARTS + 3] - mean);
+    fold(&away, 1, 0, room);
     if (threadIdx.x > 0) return;
-    double found[23] = {
-        sums[0] / many, sums[1] / many, tops[0], sums[2] / many, mean, sqrt(sums[18] / many), sums[4] / many,
+    double kept[23] = {
+        sums[0] / many, sums[1] / many, tops[0], sums[2] / many, mean, sqrt(away / many), sums[4] / many,
         sums[5] / cells, sums[6] / cells, sums[7] / fmax(sums[8], 1.0), tops[1], tops[2],
         fmin(sums[9] * sums[9] / (many * sums[10]), 1.0), sums[11] / many, sums[9] / many, -tops[3], sums[12] / many,
         tops[4], sums[13] / many, sums[14] / many, sums[15] / many, sums[16] / many, sums[17] / many,
     };
-    for (int k = 0; k < 23; ++k) stats[k] = found[k];
+    for (int k = 0; k < 23; ++k) stats[k] = kept[k];
 }

@@ -1,1 +1,1 @@
-"""Moments of a finished rollout window."""
+"""Values of arrival and moments of a rollout window."""

@@ -6,7 +6,7 @@ import torch
 
 from kernels import build
 
-_THREADS = 512
+_THREADS, _ARRIVE_THREADS = 512, 128
 
 
 def moments(
@@ -28,3 +28,12 @@ def moments(
         out,
     )
     build.launch("window", "window_moments", (1,), (_THREADS,), *args)
+
+
+def arrive(
+    v: torch.Tensor, t: torch.Tensor, terminated: torch.Tensor, truncated: torch.Tensor, next_values: torch.Tensor
+) -> None:
+    """Row t - 1 of next_values [T, B] takes v where its episode went on; t 0 has none."""
+    n = v.numel()
+    args = (v.contiguous(), t, terminated, truncated, n, next_values)
+    build.launch("window", "window_arrive", (build.ceil_div(n, _ARRIVE_THREADS),), (_ARRIVE_THREADS,), *args)

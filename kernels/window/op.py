@@ -1,4 +1,4 @@
-"""What a finished rollout window looks like, in one launch."""
+"""A rollout window: the values its rows arrive at, and what it looks like when it is finished, a launch each."""
 
 from __future__ import annotations
 
@@ -41,3 +41,19 @@ def moments(
     check("out", out, (len(NAMES),), torch.float64)
     backend = kernel if build.on_gpu(advantages) else reference
     backend.moments(advantages, returns, values, next_values, terminated, truncated, entries, out)
+
+
+def arrive(
+    v: torch.Tensor, t: torch.Tensor, terminated: torch.Tensor, truncated: torch.Tensor, next_values: torch.Tensor
+) -> None:
+    """Write v [B], the value of row t, to row t - 1 of next_values [T, B], in place, where its episode went on.
+
+    t: int64 [1] below T; nothing is written where it is 0. terminated, truncated: bool [T, B].
+    """
+    shape = tuple(next_values.shape)
+    check("next_values", next_values, (None, None), torch.float32)
+    check("v", v, shape[1:], torch.float32)
+    check("t", t, (1,), torch.int64)
+    for name, x in (("terminated", terminated), ("truncated", truncated)):
+        check(name, x, shape, torch.bool)
+    (kernel if build.on_gpu(v) else reference).arrive(v, t, terminated, truncated, next_values)

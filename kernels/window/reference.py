@@ -28,3 +28,12 @@ def moments(
         (opened.any() & held.any()).double() * (trade - hold),
     )  # fmt: skip
     out.copy_(torch.stack(found))
+
+
+def arrive(
+    v: torch.Tensor, t: torch.Tensor, terminated: torch.Tensor, truncated: torch.Tensor, next_values: torch.Tensor
+) -> None:
+    """Row t - 1 of next_values [T, B] takes v where its episode went on; t 0 has none."""
+    before = (t - 1).clamp_min(0)
+    kept = terminated[before] | truncated[before] | (t == 0)[:, None]
+    next_values.index_copy_(0, before, torch.where(kept, next_values[before], v[None]))

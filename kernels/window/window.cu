@@ -1,4 +1,5 @@
-// Moments of a rollout window, one block: means first, then what lies around them. Sums are double.
+// Moments of a rollout window, one block: means first, then what lies around them. Sums are double. And the value of
+// the state that a row arrived in.
 
 #define THREADS 512
 
@@ -53,4 +54,15 @@ extern "C" __global__ void window_moments(const float* __restrict__ advantages, 
         sums[8] > 0.0 && sums[10] > 0.0 ? apart : 0.0,
     };
     for (int k = 0; k < 10; ++k) out[k] = found[k];
+}
+
+// One thread an account. Row t - 1 of next_values [steps, accounts] takes v where its episode went on; row 0 has none.
+extern "C" __global__ void window_arrive(const float* __restrict__ v, const long long* __restrict__ t_at,
+                                         const bool* __restrict__ terminated, const bool* __restrict__ truncated,
+                                         long long accounts, float* __restrict__ next_values)
+{
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x, t = *t_at;
+    if (i >= accounts || t < 1) return;
+    long long word = (t - 1) * accounts + i;
+    if (!terminated[word] && !truncated[word]) next_values[word] = v[i];
 }

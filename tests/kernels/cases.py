@@ -91,7 +91,7 @@ def ulps_apart(got: torch.Tensor, twin: torch.Tensor) -> float:
     return float(((got - twin).abs() / unit).nan_to_num(nan=float("inf")).amax())
 
 
-@case("philox_words")
+@case("philox_words", "philox_uniforms")
 class philox_words:
     def inputs(g):
         edges = torch.tensor([0, 1, 2**31, 2**32 - 1])
@@ -99,7 +99,9 @@ class philox_words:
 
     def call(x):
         by_number = philox.words(2**63 + 7, "action", 3, x["rows"], 5)
-        return by_number, philox.words(7, "replay", x["step"], x["rows"], 1), philox.uniform(by_number)
+        by_step = philox.words(7, "replay", x["step"], x["rows"], 1)
+        uniforms = [philox.uniforms(7, "replay", step, x["rows"]) for step in (x["step"], 41)]
+        return by_number, by_step, philox.uniform(by_number), *uniforms
 
 
 @case("digest_sums", "digest_finish", captured=False)
@@ -688,13 +690,13 @@ class power_iterations:
         return powers.step(), *vectors, powers.step()
 
 
-@case("window_moments", ulps=8)
+@case("window_moments", "window_arrive", ulps=8)
 class window_of_rows:
     def inputs(g):
         flags = torch.rand(2, 40, 17, generator=g) < 0.2
         return {
             "columns": torch.randn(4, 40, 17, generator=g), "terminated": flags[0], "truncated": flags[1],
-            "entries": torch.randint(-1, 2, (40, 17), generator=g, dtype=torch.int8),
+            "entries": torch.randint(-1, 2, (40, 17), generator=g, dtype=torch.int8), "t": torch.tensor([0, 7, 39]),
         }  # fmt: skip
 
     def call(x):
@@ -702,7 +704,10 @@ class window_of_rows:
         flags = (x["terminated"], x["truncated"])
         window.moments(*x["columns"], *flags, x["entries"], out[0])
         window.moments(*x["columns"], *flags, torch.zeros_like(x["entries"]), out[1])
-        return tuple(out.view(-1).split(1))
+        arrived = x["columns"][3].clone()
+        for t in x["t"].split(1):
+            window.arrive(x["columns"][0, 0], t, *flags, arrived)
+        return *out.view(-1).split(1), arrived
 
 
 @case("reward_whiten", "reward_error", ulps=4)

@@ -32,6 +32,12 @@ def test_uniform_never_reaches_one():
     assert float(op.uniform(torch.tensor([0]))) == 0
 
 
+def test_uniforms_are_those_of_the_first_lane():
+    rows, step = torch.tensor([0, 5, 2**32 - 1]), torch.tensor(9)
+    drawn = op.uniforms(7, "replay", step, rows)
+    assert torch.equal(drawn, op.uniform(op.words(7, "replay", 9, rows, 2)[:, 0])) and drawn.dtype == torch.float32
+
+
 def test_normal_moments():
     x = op.normal(1, "init", 0, torch.arange(1000), 64)
     assert abs(float(x.mean())) < 0.02 and abs(float(x.std()) - 1) < 0.02

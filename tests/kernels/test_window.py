@@ -35,3 +35,16 @@ def test_returns_that_are_all_one_explain_nothing():
     flags = torch.zeros(3, 2, dtype=torch.bool)
     op.moments(same, same, same + 1, same, flags, flags, torch.zeros(3, 2, dtype=torch.int8), out)
     assert out[op.NAMES.index("explained_variance")] == 0
+
+
+@pytest.mark.parametrize("t, row, wanted", [
+    (1, 0, [10, 2, 3]), (3, 2, [7, 11, 12]), (2, 1, [4, 11, 12]), (0, 0, [1, 2, 3]),
+])  # fmt: skip
+def test_a_row_arrives_where_its_episode_went_on(t, row, wanted):
+    values, before = torch.arange(1.0, 10).view(3, 3), torch.arange(1.0, 10).view(3, 3)
+    terminated = torch.tensor([[False, True, False], [True, False, False], [False, False, False]])
+    truncated = torch.tensor([[False, False, True], [False, False, False], [True, False, False]])
+    op.arrive(torch.tensor([10.0, 11, 12]), torch.tensor([t]), terminated, truncated, values)
+    assert values[row].tolist() == wanted
+    others = [i for i in range(3) if i != row]
+    assert torch.equal(values[others], before[others])
