@@ -13,21 +13,20 @@ import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import torch
 
 from foxhunt_assets import storage
 from foxhunt_assets.contracts.instruments import contract
-from foxhunt_assets.errors import BadInput
+from foxhunt_assets.contracts.tables import arrow_schema, label_columns
+from foxhunt_assets.errors import BadInput, ContractBroken
 from foxhunt_assets.market import features, norm
 from foxhunt_assets.market import tape as market_tape
+from foxhunt_assets.market.columns import ColumnFile, fill_rows
 from foxhunt_assets.market.folds import FoldSpec
 from foxhunt_assets.market.labels import ATOMS, LABELS_FILE, RANGE_SIGMA
-from foxhunt_assets.market.upload import Upload
 from foxhunt_assets.simulator.market_view import MarketView, segment_bounds
 from foxhunt_assets.trainer.config import TrainerConfig
 
@@ -144,20 +143,12 @@ def fee_cents(root: str, trade_date: str, config: TrainerConfig) -> int:
 
 def read_labels(path: Path, horizons: Sequence[int], device: str) -> tuple[torch.Tensor, float]:
     """(labels int64 [N, horizons] on `device`, sigma_step in ticks) of a frd_labels file."""
-    names = [f"h{h}" for h in horizons]
+    schema = arrow_schema(label_columns(horizons))
     try:
-        reader = pa.ipc.open_file(pa.BufferReader(pa.memory_map(str(path)).read_buffer()))
-        batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-        atoms = [[batch.column(name).to_numpy() for name in names] for batch in batches]
-        sigma_step = float(json.loads((reader.schema.metadata or {})[b"sigma_step"]))
-    except (OSError, pa.ArrowException, KeyError) as error:
+        file = ColumnFile(path, schema)
+        sigma_step = float(json.loads((file.schema.metadata or {})[b"sigma_step"]))
+    except (OSError, pa.ArrowException, KeyError, ContractBroken) as error:
         raise BadInput(f"{path}: no labels of horizons {tuple(horizons)} ({error}); materialise frd_labels") from None
-    out = torch.empty((sum(b.num_rows for b in batches), len(names)), dtype=torch.int64, device=device)
-    at, rows = 0, market_tape.PIECE_BYTES // (len(names) * torch.int64.itemsize)
-    with Upload(device, market_tape.PIECE_BYTES) as upload:
-        for columns in atoms:
-            for first in range(0, len(columns[0]), rows):
-                piece = [column[first : first + rows] for column in columns]
-                upload(out[at : at + len(piece[0])], partial(np.stack, piece, axis=1, casting="safe"))
-                at += len(piece[0])
+    out = torch.empty((file.n_rows, len(schema)), dtype=torch.int64, device=device)
+    fill_rows(dict(zip(schema.names, out.unbind(1))), schema, [(file, 0, file.n_rows)])
     return out, sigma_step

@@ -9,7 +9,7 @@ import torch
 
 from foxhunt_assets.contracts.tables import SNAPSHOTS
 from foxhunt_assets.errors import BadInput, ContractBroken
-from foxhunt_assets.market import folds, tape
+from foxhunt_assets.market import folds, tape, upload
 from foxhunt_assets.market.folds import TapeSource
 from tests.market.made_snapshots import random_columns, segment, write_folder
 
@@ -38,33 +38,21 @@ def test_columns_are_the_rows_of_the_sources_end_to_end(two):
     assert int(read["instrument_id"][0]) == 2**32 - 5
 
 
-@pytest.mark.parametrize("size", [40, 7 * 40, 13 * 40, 33 * 40, 50 * 40, 70 * 40])
-def test_pieces_change_no_bit(two, monkeypatch, size):
-    """Pieces of a level list end inside batches (33, 34, 100), at their ends, and span all of them; of a narrower
-    column they hold more rows."""
+@pytest.mark.parametrize("rows", [1, 7, 13, 33, 50, 70])
+def test_pieces_change_no_bit(two, monkeypatch, rows):
+    """Pieces end inside batches (33, 34, 100), at their ends, and span all of them."""
     folder, a, b = two
-    monkeypatch.setattr(tape, "PIECE_BYTES", size)
+    monkeypatch.setattr(upload, "PIECE_BYTES", rows * 348 + 64 * len(NAMES))
     read = tape.read_columns([TapeSource("a", 20, 90, ""), TapeSource("b", 0, 60, "")], folder.joinpath, NAMES)
     for name in NAMES:
         assert np.array_equal(read[name].numpy(), np.concatenate((a[name][20:90], b[name]))), name
-
-
-def test_batches_at_equal_distances_are_one_block(tmp_path):
-    columns = random_columns(460, 5)
-    write_folder(tmp_path / "k", columns, [20, 120, 220, 320, 420, 450, 460], [segment(0, 0, 460)])
-    snapshots = tape.Snapshots(tmp_path / "k")
-    for name in ("ts", "flags", "ask_sz"):
-        blocks = list(snapshots.blocks(name, 5, 455))
-        assert [b.shape[:2] for b in blocks] == [(1, 15), (4, 100), (1, 30), (1, 5)]
-        assert np.array_equal(np.concatenate([row for b in blocks for row in b]), columns[name][5:455])
-    assert [b.shape[:2] for b in snapshots.blocks("ts", 130, 410)] == [(1, 90), (1, 100), (1, 90)]
 
 
 def test_the_host_holds_pieces_and_no_column(tmp_path, monkeypatch):
     n = 60_000
     columns = random_columns(n, 4)
     write_folder(tmp_path / "k", columns, [n], [segment(0, 0, n)])  # one batch: a copy of it would be a column
-    monkeypatch.setattr(tape, "PIECE_BYTES", 20_000)
+    monkeypatch.setattr(upload, "PIECE_BYTES", 20_000)
     tracemalloc.start()
     try:
         read = tape.read_columns([TapeSource("k", 0, n, "")], tmp_path.joinpath, ["ts", "bid_px"])

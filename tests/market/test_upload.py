@@ -1,7 +1,6 @@
 """Pieces on their way into tensors: all of them arrive, several at a time, and the first error comes out."""
 
 import threading
-from functools import partial
 
 import numpy as np
 import pytest
@@ -11,13 +10,39 @@ from foxhunt_assets.market import upload
 from foxhunt_assets.market.upload import Upload
 
 
-def test_every_piece_lands_in_its_place(device="cpu"):
-    made = np.random.default_rng(0).integers(-(2**31), 2**31, (5_000, 10)).astype(np.int32)
-    target = torch.zeros(made.shape, dtype=torch.int32, device=device)
-    with Upload(device, 17 * 40) as send:
-        for a in range(0, len(made), 17):
-            send(target[a : a + 17], partial(np.concatenate, [made[a : a + 5], made[a + 5 : a + 17]]))
-    assert np.array_equal(target.cpu().numpy(), made)
+def put(made, a, b):
+    """A fill that writes rows [a, b) of each array."""
+
+    def fill(out):
+        for view, values in zip(out, made):
+            raw = np.ascontiguousarray(values[a:b]).tobytes()
+            view[: len(raw)] = raw
+
+    return fill
+
+
+@pytest.mark.parametrize("piece", [0, 3_000, 1 << 20])  # a row, a few dozen, all of them
+def test_every_piece_lands_in_its_place(monkeypatch, piece, device="cpu"):
+    """A list that keeps its type, unsigned numbers that are widened, bytes that become columns of a matrix."""
+    monkeypatch.setattr(upload, "PIECE_BYTES", piece)
+    rng, n = np.random.default_rng(0), 1_000
+    made = [rng.integers(-(2**31), 2**31, (n, 10)).astype(np.int32), rng.integers(0, 2**32, n).astype(np.uint32)]
+    made += [rng.integers(-128, 128, n).astype(np.int8) for _ in range(2)]
+    matrix = torch.zeros((n, 2), dtype=torch.int64, device=device)
+    lists, wide = torch.zeros((n, 10), dtype=torch.int32, device=device), matrix.new_zeros(n)
+    with Upload([lists, wide, *matrix.unbind(1)], [torch.int32, torch.uint32, torch.int8, torch.int8]) as send:
+        assert send.rows == {0: 1, 3_000: 59, 1 << 20: n}[piece]
+        for a in range(0, n, send.rows):
+            send(a, min(a + send.rows, n), put(made, a, min(a + send.rows, n)))
+    assert np.array_equal(lists.cpu().numpy(), made[0]) and np.array_equal(wide.cpu().numpy(), made[1])
+    assert np.array_equal(matrix.cpu().numpy(), np.stack(made[2:], axis=1))
+
+
+def test_a_contiguous_host_tensor_is_the_buffer_itself():
+    target, seen = torch.zeros((5, 2), dtype=torch.int64), []
+    with Upload([target], [torch.int64]) as send:
+        send(3, 5, lambda out: seen.append(np.frombuffer(out[0], np.int64).ctypes.data))
+    assert seen == [target[3:].data_ptr()]
 
 
 def test_two_pieces_are_under_way_at_once():
@@ -26,11 +51,11 @@ def test_two_pieces_are_under_way_at_once():
 
     def fill(out):
         both.wait()
-        out[:] = 5
+        out[0][0] = 5
 
-    with Upload("cpu", 8) as send:
-        send(target[:1], fill)
-        send(target[1:], fill)
+    with Upload([target], [torch.int64]) as send:
+        send(0, 1, fill)
+        send(1, 2, fill)
     assert target.tolist() == [5, 5]
 
 
@@ -40,15 +65,15 @@ def test_an_error_of_a_piece_comes_out_and_nothing_is_written_after(pieces_after
 
     def fill(out):
         written.append(out)
-        out[:] = 1
+        out[0][0] = 1
 
     def fail(out):
         raise ValueError("piece 0 is bad")
 
-    with pytest.raises(ValueError, match="piece 0 is bad"), Upload("cpu", 8) as send:
-        send(target[:1], fail)
+    with pytest.raises(ValueError, match="piece 0 is bad"), Upload([target], [torch.int64]) as send:
+        send(0, 1, fail)
         for i in range(1, pieces_after + 1):
-            send(target[i : i + 1], fill)
+            send(i, i + 1, fill)
     done = len(written)
     assert done <= 5 * upload.WORKERS and int(target.sum()) == done
     assert not [t for t in threading.enumerate() if t.name.startswith("upload")]
@@ -56,13 +81,14 @@ def test_an_error_of_a_piece_comes_out_and_nothing_is_written_after(pieces_after
 
 def test_an_error_of_the_caller_drops_what_waits():
     target = torch.zeros(3, dtype=torch.int64)
-    with pytest.raises(KeyError), Upload("cpu", 8) as send:
-        send(target[:1], partial(np.concatenate, [np.array([4])]))
+    with pytest.raises(KeyError), Upload([target], [torch.int64]) as send:
+        send(0, 1, put([np.array([4])], 0, 1))
         raise KeyError("the next file is not there")
     assert not [t for t in threading.enumerate() if t.name.startswith("upload")]
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU")
-def test_every_piece_lands_in_its_place_on_a_gpu():
-    test_every_piece_lands_in_its_place("cuda")
+@pytest.mark.parametrize("piece", [0, 3_000, 1 << 20])
+def test_every_piece_lands_in_its_place_on_a_gpu(monkeypatch, piece):
+    test_every_piece_lands_in_its_place(monkeypatch, piece, "cuda")

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from foxhunt_assets.errors import BadInput, FoxhuntError
-from foxhunt_assets.market import features, norm
-from foxhunt_assets.market import tape as market_tape
+from foxhunt_assets.market import features, norm, upload
 from foxhunt_assets.market.labels import LABELS_FILE
 from foxhunt_assets.trainer.tape import DT_MAX, load_tape
 from tests.trainer.fold_by_hand import make_fold_on_disk, tiny_config
@@ -84,7 +83,7 @@ def test_features_and_labels_are_those_of_the_fold(fold):
 @pytest.mark.parametrize("rows", [7, 100, 300, 450])  # 100 and 300 end where segments start, 450 inside one
 def test_cuts_change_no_bit(fold, monkeypatch, rows):
     whole = tensors(load(fold))
-    monkeypatch.setattr(market_tape, "PIECE_BYTES", rows * 40)
+    monkeypatch.setattr(upload, "PIECE_BYTES", rows * 316)
     monkeypatch.setattr(features, "BLOCK_ROWS", rows)
     for name, x in tensors(load(fold)).items():
         assert x.dtype == whole[name].dtype and torch.equal(x, whole[name]), name
@@ -151,7 +150,7 @@ def test_what_is_cut_changed_or_missing_is_refused_in_one_line(tmp_path, where, 
 @pytest.mark.parametrize("rows", [7, 1 << 18])
 def test_a_gpu_holds_the_same_tape(fold, monkeypatch, rows):
     here = tensors(load(fold))
-    monkeypatch.setattr(market_tape, "PIECE_BYTES", rows * 40)
+    monkeypatch.setattr(upload, "PIECE_BYTES", rows * 316)
     monkeypatch.setattr(features, "GPU_BLOCK_ROWS", rows)
     there = tensors(load(fold, "cuda"))
     assert {x.device.type for x in there.values()} == {"cuda"} and there.keys() == here.keys()
