@@ -51,7 +51,7 @@ class DiagBuilder:
         self.held = held or {}
         self.rules = {leaf.path: leaf.phase_rule for leaf in live_leaves()}
         self.order = [leaf.path for leaf in live_leaves() if leaf.path != "elapsed_s"]
-        self.packing = Packing(self._groups())
+        self.packing = Packing(self._groups(), world.device)
         self.outgoing: tuple[torch.Tensor, ...] = ()
 
     def stages(self) -> list[Stage]:

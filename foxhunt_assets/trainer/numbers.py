@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from foxhunt_assets.trainer.branches import Branches
+
 Numbers = dict[str, torch.Tensor | int | float | bool]
 Read = dict[str, Any]  # what Numbers become on the host: an int or float each, a list for a 1-dim tensor
 Row = dict[str, int | float | bool]
@@ -48,8 +50,10 @@ class _Slot:
 class Packing:
     """Places of all numbers of all groups in one float64 and one int64 array; fixed by the first row."""
 
-    def __init__(self, groups: list[Group]) -> None:
+    def __init__(self, groups: list[Group], device: torch.device) -> None:
+        """groups: no one reads what another writes, since on a GPU they are measured side by side."""
         self.groups = groups
+        self._branches = Branches(device, len(groups))
         self._slots: list[_Slot] = []
         self.arrays: tuple[torch.Tensor, torch.Tensor] | None = None  # float64, int64: the row measured last
 
@@ -58,8 +62,8 @@ class Packing:
         parts: dict[str, list[torch.Tensor]] = {kind: [] for kind in _DTYPES}
         ends = dict.fromkeys(_DTYPES, 0)
         slots = []
-        for number, group in enumerate(self.groups):
-            for name, x in group.measure().items():
+        for number, numbers in enumerate(self._branches.run([group.measure for group in self.groups])):
+            for name, x in numbers.items():
                 if not isinstance(x, torch.Tensor):
                     slots.append(_Slot(number, name, "host", value=x))
                     continue
@@ -91,8 +95,8 @@ class Packing:
 
 
 def finished(group: Group) -> Row:
-    """Leaves of one group, measured and read at once: for whoever looks at a single group."""
-    packing = Packing([group])
+    """Leaves of one group on a CPU, measured and read at once: for whoever looks at a single group."""
+    packing = Packing([group], torch.device("cpu"))
     packing.measure()
     assert packing.arrays is not None
     return packing.finish(*packing.arrays)

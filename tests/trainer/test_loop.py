@@ -143,7 +143,7 @@ def test_a_number_that_is_none_stops_the_run_names_its_stage_and_keeps_the_check
         self.b["rollout_return"][0, 0] = math.nan
 
     monkeypatch.setattr(rollout.Rollout, "finish", poisoned)
-    with pytest.raises(ContractBroken, match=r"diag\.jsonl step 31: (loss\.v|v\.bias_mean): nan is not finite; stage losses"):
+    with pytest.raises(ContractBroken, match=r"step 31: (loss\.v|v\.bias_mean): nan is not finite; stage losses"):
         loop.train(spec, _quiet)
     monkeypatch.undo()
     assert not Path(spec.out).exists() and [p.name for p in Path(spec.resume).glob("step_*")] == ["step_000000020"]

@@ -77,6 +77,21 @@ def test_no_stage_waits_for_the_host(tmp_path):
                 run.program.run(name, Flags(closes=closes))
 
 
+def test_groups_of_a_row_do_not_depend_on_each_other(tmp_path):
+    """On a GPU they are measured side by side: any order must give the same rows."""
+    found = []
+    for name, turn in (("as they stand", list), ("backwards", lambda groups: groups[::-1])):
+        run = assemble(make_fold_on_disk(tmp_path / name, tiny_config()))
+        run.diag.packing.groups = turn(run.diag.packing.groups)
+        run.world.simulator.reset(0)
+        kept = Kept(run)
+        for step in range(34):
+            loop._training_row(run, Flags(closes=step == 31))
+            kept.take(run.diag.outgoing)
+        found.append(kept.rows)
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("device", [GPU])
 def test_captured_and_eager_runs_are_equal_bit_for_bit(device, tmp_path):
     eager, eager_state = train(tmp_path / "eager", device, captured=False)
