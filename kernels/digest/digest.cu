@@ -43,16 +43,20 @@ extern "C" __global__ void digest_sums(const long long* table, const long long* 
     const unsigned char* base = (const unsigned char*)item[1];
     u64 bytes = item[2], first = item[3], before = item[4];
     u64 words = (bytes + 7) / 8, end = first + chunk_words < words ? first + chunk_words : words, sum = 0;
+    u64 seed = *(const long long*)row[1], key = (before + first + t) * GOLDEN + seed;
+    int n = (int)(end - first);
     if (row[2] == NARROW) {
         for (u64 i = first + t; i < end; i += THREADS) {
             u64 word = word_at(base, i, bytes), odd = 4 * (before + i) + 1;
             sum += odd * (word & 0xFFFFFFFFull) + (odd + 2) * (word >> 32);
         }
+    } else if ((u64)base % 8 == 0 && 8 * end <= bytes) {
+        const u64* words = (const u64*)base + first;
+#pragma unroll 8
+        for (int i = t; i < n; i += THREADS, key += THREADS * GOLDEN) sum += fmix(words[i] ^ fmix(key));
     } else {
-        u64 seed = *(const long long*)row[1];
-#pragma unroll 4
-        for (u64 i = first + t; i < end; i += THREADS)
-            sum += fmix(word_at(base, i, bytes) ^ fmix((before + i) * GOLDEN + seed));
+        for (int i = t; i < n; i += THREADS, key += THREADS * GOLDEN)
+            sum += fmix(word_at(base, first + i, bytes) ^ fmix(key));
     }
     sums[t] = sum;
     for (int half = THREADS / 2; half > 0; half /= 2) {
