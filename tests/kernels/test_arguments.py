@@ -4,18 +4,29 @@ import pytest
 import torch
 
 from kernels.acting import op as acting
+from kernels.adamw import op as adamw
 from kernels.c51 import op as c51
+from kernels.digest import op as digest
+from kernels.frd import op as frd
 from kernels.gae import op as gae
 from kernels.gather import op as gather
 from kernels.geometry import op as geometry
 from kernels.lob import op as lob
 from kernels.moves import op as moves
+from kernels.norms import op as norms
 from kernels.pack import op as pack
+from kernels.philox import op as philox
 from kernels.policy import op as policy
+from kernels.ppo import op as ppo
 from kernels.reduce import op as reduce
+from kernels.reward import op as reward
+from kernels.ring import op as ring
 from kernels.scan import op as scan
+from kernels.spectral import op as spectral
 from kernels.statistics import op as statistics
 from kernels.sumtree import op as sumtree
+from kernels.window import op as window
+from tests.kernels import cases
 from tests.kernels.cases import acting_parts, made
 
 F, I64, I32, FLAG = torch.zeros(2, 3), torch.zeros(2).long(), torch.zeros(2, 3).int(), torch.zeros(2, 3).bool()
@@ -71,12 +82,61 @@ WRONG = {
     "a float for an action": ("executed", lambda: _acting(executed=torch.zeros(150))),
     "labels of another horizon": ("labels", lambda: _acting(labels=torch.zeros(40, 3).long())),
     "one action": ("q_logits", lambda: _acting(**_of_one_action())),
+    "a count without its axis": ("count", lambda: sumtree.append(torch.zeros(8), I64[0], 1)),
+    "more rows than leaves": ("rows", lambda: sumtree.append(torch.zeros(8), I64[:1], 5)),
+    "draws of another tree": ("draws", lambda: sumtree.moments(torch.zeros(8), I32[0], I64[:1])),
+    "counts in int64": ("counts", lambda: ring.tally(I64, I64)),
+    "a row by number in int32": ("at", lambda: ring.Ring([F]).take(I32[0])),
+    "room of another type": (r"into\[0\]", lambda: ring.Ring([F]).take(I64, [FLAG])),
+    "a chain of two seeds": (r"seeds\[0\]", lambda: digest.Digests([F], [I64])),
+    "buffers a column": ("buffers", lambda: digest.Digests([F[:, 0]])),
+    "labels a row": ("labels", lambda: frd.gradient(F[None], I64, I64[:1])),
+    "a total of another size": ("total", lambda: norms.norms([F], F[0], F[0, :1], torch.zeros(2).double())),
+    "statistics in float32": ("stats", lambda: _ppo(torch.zeros(16))),
+    "a window of three": ("window", lambda: _ppo(torch.zeros(16).double(), window=torch.zeros(3).double())),
+    "weights too few": ("weights", lambda: _double_q(drawn=torch.rand(3, 36))),
+    "a span with an axis": ("v_min", lambda: _double_q(v_min=torch.zeros(1))),
+    "a row as a number": ("t", lambda: window.arrive(F[0], I64[0], FLAG, FLAG, F)),
+    "entries in int32": (
+        "entries",
+        lambda: window.moments(F, F, F, F, FLAG, FLAG, I32, torch.zeros(10).double()),
+    ),
+    "cents in float": ("core_cents", lambda: _whiten(F[0])),
+    "places of fewer events": ("places", lambda: _events(torch.arange(4))),
+    "a vector too long": (r"vectors\[0\]", lambda: spectral.Powers([F], [F[0]])),
+    "rows of numbers": ("rows", lambda: philox.uniforms(1, "replay", 0, F[0])),
+    "a gate of two": ("gate", lambda: _adamw(gate=F[0, :2])),
     "a fill of other levels": ("per_level", lambda: lob.take(lob.new_memory(2, 3), torch.zeros(2, 4).long())),
 }
 
 
 def _acting(**wrong):
     return acting.acting(*acting_parts(made("acting_batch") | wrong))
+
+
+def _ppo(stats, **wrong):
+    x = made("ppo_minibatches")
+    update, columns = ppo.PPO(0.2, 0.5, 0.01, 0.02, 1.0), x["rows"]
+    batch = (x["logits"], columns[0], x["legal"], x["actions"], *columns[1:], wrong.get("window", x["window"]))
+    update.keep(update.gradients(*batch)[2], 150, stats, torch.ones(1), I64[:1])
+
+
+def _double_q(**wrong):
+    cases.CASES["double_q"].call(made("double_q") | wrong)
+
+
+def _whiten(cents):
+    x, into = torch.zeros(5), reward.Rewards(*torch.zeros(3, 3))
+    reward.whiten(cents, cents, 1, True, 1e-6, reward.Slots(*x), torch.zeros(6).double(), into)
+
+
+def _events(places):
+    cases.CASES["events_of_steps"].call(made("events_of_steps") | {"places": places})
+
+
+def _adamw(gate):
+    adam = adamw.AdamW({"all": slice(0, 3)}, F[0], beta1=0.9, beta2=0.9, eps=1.0, weight_decay=0.0, clip=1.0)
+    adam.step(*[F[0].clone() for _ in range(4)], I64[:1], gate, torch.zeros(len(adam.names)).double())
 
 
 def _of_one_action():
