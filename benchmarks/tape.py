@@ -1,7 +1,7 @@
 """The tape on its way to the device: columns against the bus, the whole fold against the clock, and what fits.
 
     python -m benchmarks.tape                            45 million rows on a GPU, 300,000 on a CPU
-    python -m benchmarks.tape --workers 1 4 8 12 16      how many threads it takes to fill the bus
+    python -m benchmarks.tape --workers 4 8 12 16 --piece-mib 8 16 32      what it takes to fill the bus
     python -m benchmarks.tape --rows 5000000 --file-rows 1000000
 
 Writes a snapshots file of the real schema in batches as the decoder writes them (a generated book), with labels and
@@ -10,7 +10,9 @@ memory and of the free disk take) the fold lists the file several times. The fil
 is not measured. The first load of the process, which also pins the buffers, has a row of its own; each later round
 makes the tensors anew, memory of the device included, and the median of the rounds is shown. The bus is one pinned
 copy of a GiB, the median of ten. "one thread, pageable" is the plain loop: each batch copied to a tensor, each tensor
-to the device. Rows are compared with the file before a figure of ours is printed.
+to the device. "reads alone" is a load that sends nothing, "sends alone" one that reads nothing: the slower of the two
+is what bounds a load. Last comes what the workers of a load did with their time. Rows are compared with the file
+before a figure of ours is printed.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +41,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from foxhunt_assets import storage
 from foxhunt_assets.contracts.tables import LEVELS, SNAPSHOTS, arrow_schema, label_columns
 from foxhunt_assets.market import features, norm, tape, upload
+from foxhunt_assets.market.columns import ColumnFile
 from foxhunt_assets.market.folds import FoldSpec, TapeSegment, TapeSource
 from foxhunt_assets.trainer.config import TrainerConfig, from_profile
 from foxhunt_assets.trainer.tape import load_tape
@@ -174,18 +179,20 @@ def fresh(call: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
 
 
 def must_equal(columns: dict[str, torch.Tensor], folder: Path, sources: list[TapeSource]) -> None:
-    """Rows at the ends of sources and pieces, and some between, against the file."""
+    """The first, a middle and the last row of every batch of every source against the file."""
     snapshots, at = tape.Snapshots(folder), 0
     for source in sources:
-        n = source.row_end
         for name, tensor in columns.items():
-            piece = tape.PIECE_BYTES // WIDTH[name]
-            some = {0, n - 1, *range(piece - 1, n, piece), *range(piece, n, piece), *range(0, n, BATCH)}
-            want = np.stack([next(snapshots.slices(name, row, row + 1))[0] for row in sorted(some)])
-            found = tensor[torch.tensor(sorted(some), device=tensor.device) + at].cpu().numpy()
-            if not np.array_equal(found, want):
+            rows, want, first = [], [], at
+            for values in snapshots.slices(name, 0, source.row_end):
+                some = [0, len(values) // 2, len(values) - 1]
+                rows += [first + i for i in some]
+                want.append(values[some])
+                first += len(values)
+            found = tensor[torch.tensor(rows, device=tensor.device)].cpu().numpy()
+            if not np.array_equal(found, np.concatenate(want)):
                 raise SystemExit(f"{name}: rows of the tape are not those of the file")
-        at += n
+        at += source.row_end
 
 
 def defaults(args: argparse.Namespace, device: torch.device, work: Path) -> None:
@@ -213,19 +220,70 @@ def columns_table(args: argparse.Namespace, home: Path, sources: list[TapeSource
     few = min(args.file_rows, 4_000_000)
     slow = timed(fresh(lambda: plain(home / "snapshots", few, device), device), device, 1)
     say("columns, one thread, pageable", few, slow)
-    start = time.perf_counter()
-    first = read()  # waits for the device itself
-    seconds = time.perf_counter() - start
+    first, seconds, spent = under_clocks(read)
     must_equal(first, home / "snapshots", sources)
     del first
-    say(f"columns, first load, {upload.workers()} threads", args.rows, seconds)
-    usual = upload.WORKERS
-    for asked in args.workers:
-        upload.WORKERS = asked
-        say(f"columns, {upload.workers()} threads", args.rows, timed(fresh(read, device), device, args.rounds))
-    upload.WORKERS = usual
+    say(f"columns, first load, {usual()}", args.rows, seconds)
+    where_it_went(seconds, spent, args.rows * size)
+    for mib in args.piece_mib:
+        for threads in args.workers:
+            with patch.object(upload, "WORKERS", threads), patch.object(upload, "PIECE_BYTES", mib << 20):
+                say(f"columns, {usual()}", args.rows, timed(fresh(read, device), device, args.rounds))
+    for what, where, name in (("reads", torch, "_foreach_copy_"), ("sends", ColumnFile, "read")):
+        with patch.object(where, name, lambda *_, **__: None):
+            say(f"{what} alone, {usual()}", args.rows, timed(fresh(read, device), device, args.rounds))
     if device.type == "cuda":
-        print(f"the bar is {BAR:.0%}; a training uses {upload.workers()} threads")
+        print(f"the bar is {BAR:.0%}; a training uses {usual()}")
+    _, seconds, spent = under_clocks(fresh(read, device))
+    say("once more, under clocks", args.rows, seconds)
+    where_it_went(seconds, spent, args.rows * size)
+
+
+def usual() -> str:
+    return f"{upload.workers()} threads, pieces of {upload.PIECE_BYTES >> 20} MiB"
+
+
+def under_clocks(read: Callable[[], Any]) -> tuple[Any, float, dict[str, list[float]]]:
+    """What a load returns, its seconds, and the seconds of each call of its parts in whatever thread."""
+    spent: dict[str, list[float]] = {}
+
+    def clocked(what: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        mine = spent.setdefault(what, [])
+
+        def run(*args: Any, **named: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return call(*args, **named)
+            finally:
+                mine.append(time.perf_counter() - start)
+
+        return run
+
+    parts = (
+        ("opening files", ColumnFile, "__init__"), ("placing runs", ColumnFile, "_runs"),
+        ("piece", upload._Slot, "send"), ("making buffers", upload._Slot, "__init__"), ("reading", os, "preadv"),
+        ("waiting for the device", upload._Slot, "wait"), ("queueing copies", torch, "_foreach_copy_"),
+    )  # fmt: skip
+    with ExitStack() as stack:
+        for what, where, name in parts:
+            stack.enter_context(patch.object(where, name, clocked(what, getattr(where, name))))
+        start = time.perf_counter()
+        got = read()
+        return got, time.perf_counter() - start, spent
+
+
+def where_it_went(wall: float, spent: dict[str, list[float]], size: int) -> None:
+    total = {what: sum(seconds) for what, seconds in spent.items()}
+    before = total["opening files"] + total["placing runs"]
+    inside = ("reading", "waiting for the device", "queueing copies")
+    every = wall * upload.workers()
+    parts = {what: total[what] for what in (*inside, "making buffers")}
+    parts["Python between"] = total["piece"] - sum(total[what] for what in inside)
+    parts["idle"] = every - total["piece"] - total["making buffers"]
+    calls, reading = len(spent["reading"]), total["reading"]
+    print(f"  of {every:.2f} thread seconds: " + ", ".join(f"{what} {s / every:.0%}" for what, s in parts.items()))
+    print(f"  {before:.3f} s finding the columns; {len(spent['piece']):,} pieces, {calls:,} reads of "
+          f"{size / calls / 1e6:.2f} MB at {size / reading / 1e9:.1f} GB/s a thread")  # fmt: skip
 
 
 def whole_table(args: argparse.Namespace, home: Path, snapshots: dict[str, str], config: TrainerConfig,
@@ -258,6 +316,7 @@ def main() -> None:
     parser.add_argument("--file-rows", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, nargs="+", default=[upload.WORKERS])
+    parser.add_argument("--piece-mib", type=int, nargs="+", default=[upload.PIECE_BYTES >> 20])
     parser.add_argument("--work", type=Path, default=None, help="a folder with room for the file")
     args = parser.parse_args()
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
