@@ -78,7 +78,8 @@ class ColumnFile:
         """
         self.must_hold(start, end)
         dtype = self.stored(name)
-        first, last, at = self._runs(name, start, np.array([end]))
+        first, last, batch, skipped = self._runs(start, np.array([end]))
+        at = self._places(name)[batch] + skipped * dtype.itemsize
         for a, rows in zip(at.tolist(), (last - first).tolist()):
             yield np.ndarray((rows, *dtype.shape), dtype.base, self._mapped, a)
 
@@ -91,12 +92,13 @@ class ColumnFile:
         self.must_hold(start, end)
         stops = self._stops(start, end, rows)
         starts = np.array([start, *stops[:-1]])
+        first, last, batch, skipped = self._runs(start, np.array(stops, np.int64))
+        piece = np.searchsorted(stops, first, "right")
         spans = []
         for column, name in enumerate(names):
-            first, last, at = self._runs(name, start, np.array(stops))
-            piece, width = np.searchsorted(stops, first, "right"), self.stored(name).itemsize
-            to, number = (first - starts[piece]) * width, np.full_like(first, column)
-            spans.append(np.stack((piece, at, (last - first) * width, number, to), axis=1))
+            width = self.stored(name).itemsize
+            at, to = self._places(name)[batch] + skipped * width, (first - starts[piece]) * width
+            spans.append(np.stack((piece, at, (last - first) * width, np.full_like(at, column), to), axis=1))
         every = np.concatenate(spans)
         every = every[np.lexsort((every[:, 1], every[:, 0]))]
         ends = np.searchsorted(every[:, 0], np.arange(len(stops)), "right").tolist()
@@ -115,16 +117,15 @@ class ColumnFile:
             start = stop
         return stops
 
-    def _runs(self, name: str, start: int, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _runs(self, start: int, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Rows from `start` to the last of `stops`, cut at ends of batches and at stops.
 
-        int64 [runs] each: first row, one past the last, byte of the file where the column has them.
+        int64 [runs] each: first row, one past the last, number of their batch, rows of it before them.
         """
         inside = self._ends[(self._ends > start) & (self._ends < stops.max(initial=start))]
         cuts = np.unique(np.concatenate(([start], inside, stops)))
         batch = np.searchsorted(self._ends, cuts[:-1], "right")
-        skipped = cuts[:-1] - self._ends[batch] + self._rows[batch]
-        return cuts[:-1], cuts[1:], self._places(name)[batch] + skipped * self.stored(name).itemsize
+        return cuts[:-1], cuts[1:], batch, cuts[:-1] - self._ends[batch] + self._rows[batch]
 
     def must_hold(self, start: int, end: int) -> None:
         """ContractBroken where rows [start, end) are not all in the file."""
