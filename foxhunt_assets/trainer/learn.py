@@ -116,7 +116,7 @@ class Learner:
                 self.gather,
                 (*WRITES, *RESULTS, *INSERTED, "replay_count", "priority_tree", "clock", "epoch_order"),
                 ("learn_x", "learn_x_next"),
-                ("learn_gate", "replay_draws", "stats_policy", "stats_replay"),
+                ("replay_draws",),
                 ("replay",),
             ),
             Stage("encode", self.encode, ("learn_x", "learn_x_next", "weights")),
@@ -155,11 +155,8 @@ class Learner:
 
     def gather(self, _: Flags) -> None:
         """Pick M rows of the epoch's shuffle and S transitions of the ring; gather their windows."""
-        w, b, minibatch = self.w, self.w.buffers, self.w.clock.minibatch
-        first = minibatch == 0
-        b["learn_gate"].masked_fill_(first, 1.0)
-        b["stats_policy"].masked_fill_(first, 0.0)
-        w.rollout.minibatch(minibatch % self.c.window_minibatches, list(self.rollout.values()))
+        w, b = self.w, self.w.buffers
+        w.rollout.minibatch(w.clock.minibatch, list(self.rollout.values()))
         self.drawn = w.replay.sample(w.seed, w.clock.update, list(self.replay.values()))
         tape, window = w.tape, w.config.model.window
         self.anchors_next = self.replay["anchor"] + 1
@@ -195,7 +192,7 @@ class Learner:
             self.pi, self.v, row["legal"], row["action"], row["log_pi"], row["advantage"], row["value"], row["return"],
             b[WINDOW_STATS.buffer][:2],
         )  # fmt: skip
-        self.ppo.keep(sums, self.m, b["stats_policy"], b["learn_gate"], b["kl_stops"])
+        self.ppo.keep(sums, self.m, w.clock.minibatch, b["stats_policy"], b["learn_gate"], b["kl_stops"])
         ends = (past["trade_closed"], past["terminated"])
         transitions = td.Transitions(past["action"], past["legal_next"], past["reward_raw"], *ends, past["step"])
         isv = b["isv_full"]
@@ -249,7 +246,5 @@ class Learner:
         b["target_q"].lerp_(b["weights"][self.w.layout.branches["q"]], rate)
 
     def priorities(self, _: Flags) -> None:
-        # A loss that is no number stops the run once its row is read; until then the tree must stay one of numbers.
-        new = self.new_priorities.nan_to_num(PRIORITY_EPS, PRIORITY_EPS, PRIORITY_EPS)
-        self.w.replay.update(self.drawn.indices, new)
+        self.w.replay.update(self.drawn.indices, self.new_priorities)
         self.w.clock.minibatch_done(self.c.window_epochs * self.c.window_minibatches)

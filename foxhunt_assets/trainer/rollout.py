@@ -93,7 +93,10 @@ class Rollout:
         self.b["epoch_order"].copy_(torch.argsort(words, stable=True))
 
     def minibatch(self, number: torch.Tensor, into: Sequence[torch.Tensor]) -> None:
-        """Copy the rows of minibatch `number` (0-dim int64) of the epoch to [M, ...] tensors, ordered as LEARNED."""
+        """Copy the rows of minibatch `number` (0-dim int64) of the epoch to [M, ...] tensors, ordered as LEARNED.
+
+        Numbers go on over the epochs of a window; each epoch's minibatches are all of its order.
+        """
         size = self.steps * self.accounts // self.minibatches
         (rows,) = self._order.take_run(number[None], size, size)
         self._learned.take(rows, into)

@@ -37,6 +37,7 @@ def rows(
 def keep(
     sums: torch.Tensor,
     n: int,
+    minibatch: torch.Tensor,
     entropy_coef: float,
     kl_stop: float,
     stats: torch.Tensor,
@@ -44,5 +45,5 @@ def keep(
     stops: torch.Tensor,
 ) -> None:
     """Running means, and the gate, in place."""
-    args = (sums, sums.shape[0], n, entropy_coef, kl_stop, stats, gate, stops)
+    args = (sums, sums.shape[0], n, minibatch, entropy_coef, kl_stop, stats, gate, stops)
     build.launch("ppo", "ppo_keep", (1,), (32,), *args)

@@ -60,14 +60,23 @@ class PPO:
         limits = (1.0 - self.clip_eps, 1.0 + self.clip_eps, self.value_clip, self.entropy_coef, self.floor)
         return (kernel if build.on_gpu(logits) else reference).rows(*batch, *limits)
 
-    def keep(self, sums: torch.Tensor, rows: int, stats: torch.Tensor, gate: torch.Tensor, stops: torch.Tensor) -> None:
+    def keep(
+        self,
+        sums: torch.Tensor,
+        rows: int,
+        minibatch: torch.Tensor,
+        stats: torch.Tensor,
+        gate: torch.Tensor,
+        stops: torch.Tensor,
+    ) -> None:
         """Fold a minibatch of so many rows into stats float64 [len(NAMES)], in place.
 
-        gate: float32 [1], 1 while the window's minibatches are applied; 0 from the first whose KL is above kl_stop,
-        which stops int64 [1] counts.
+        minibatch: int64 0-dim, its number in the window; 0 starts stats and gate anew. gate: float32 [1], 1 while the
+        window's minibatches are applied; 0 from the first whose KL is above kl_stop, which stops int64 [1] counts.
         """
+        check("minibatch", minibatch, (), torch.int64)
         check("stats", stats, (len(NAMES),), torch.float64)
         check("gate", gate, (1,), torch.float32)
         check("stops", stops, (1,), torch.int64)
         backend = kernel if build.on_gpu(gate) else reference
-        backend.keep(sums, rows, self.entropy_coef, self.kl_stop, stats, gate, stops)
+        backend.keep(sums, rows, minibatch, self.entropy_coef, self.kl_stop, stats, gate, stops)

@@ -4,6 +4,7 @@
 #define THREADS 128
 #define SUMS 12  // of a row: surrogate, value loss, entropy, k3, ratio, clipped, V - R, |V - R|, V, R, V V, V R
 #define PARTS 13  // and the largest ratio
+#define NAMES 16  // of op.py
 #define TINY 1.17549435e-38f
 
 struct Row {
@@ -89,9 +90,11 @@ __device__ static void blend(double* mean, double now, double applied, double co
     *mean += applied * (now - *mean) / fmax(count, 1.0);
 }
 
-// One block. stats as op.py names them; the gate closes for good where the KL of this minibatch is above kl_stop.
+// One block. stats as op.py names them; minibatch 0 starts them and the gate anew, which closes until then where the KL
+// of a minibatch is above kl_stop.
 extern "C" __global__ void ppo_keep(const double* __restrict__ sums, long long blocks, long long rows,
-                                    float entropy_coef, float kl_stop, double* stats, float* gate, long long* stops)
+                                    const long long* minibatch, float entropy_coef, float kl_stop, double* stats,
+                                    float* gate, long long* stops)
 {
     __shared__ double means[PARTS];
     int t = threadIdx.x;
@@ -103,6 +106,10 @@ extern "C" __global__ void ppo_keep(const double* __restrict__ sums, long long b
     }
     __syncthreads();
     if (t > 0) return;
+    if (*minibatch == 0) {
+        *gate = 1.0f;
+        for (int k = 0; k < NAMES; ++k) stats[k] = 0.0;
+    }
     bool open = *gate > 0.0f, first = open && stats[11] == 0.0;
     double kl = means[3], applied = open && kl <= (double)kl_stop, count = stats[11] + applied;
     blend(stats + 0, means[0], applied, count);

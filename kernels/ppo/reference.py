@@ -87,13 +87,16 @@ def rows(
 def keep(
     sums: torch.Tensor,
     n: int,
+    minibatch: torch.Tensor,
     entropy_coef: float,
     kl_stop: float,
     stats: torch.Tensor,
     gate: torch.Tensor,
     stops: torch.Tensor,
 ) -> None:
-    """Running means of a window's minibatches; close the gate where the KL of this one is above kl_stop."""
+    """Running means of a window's minibatches from number 0 on; close the gate where KL is above kl_stop."""
+    stats.masked_fill_(minibatch == 0, 0.0)
+    gate.masked_fill_(minibatch == 0, 1.0)
     means, top = sums[:12] / n, sums[12]
     kl, is_open = means[3], gate[0] > 0
     applies = is_open & (kl <= kl_stop)

@@ -50,7 +50,7 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class DoubleQ:
-    """gamma: discount a step. New priorities are (loss + eps)^alpha."""
+    """gamma: discount a step. New priorities are (loss + eps)^alpha, eps where that is no number."""
 
     gamma: float
     eps: float

@@ -77,7 +77,7 @@ def rows(
         loss, weights * loss, t.expectation - now, t.expectation, t.gap, (over > 0).sum(1), (under > 0).sum(1),
         (over + under).sum(1), t.atoms.abs().amax(1), (t.mass.sum(1) - 1).abs(), rewards > 0,
     )  # fmt: skip
-    return grad, (loss + eps) ** alpha, torch.stack([x.double() for x in parts], 1)
+    return grad, ((loss + eps) ** alpha).nan_to_num(eps, eps, eps), torch.stack([x.double() for x in parts], 1)
 
 
 def keep(

@@ -85,7 +85,8 @@ extern "C" __global__ void td_rows(const float* __restrict__ logits, const float
             out += fmaxf(place[j] - high, 0.0f) + fmaxf(low - place[j], 0.0f);
             far = fmaxf(far, fabsf(place[j]));
         }
-        priorities[row] = powf(loss + eps, alpha);
+        float priority = powf(loss + eps, alpha);
+        priorities[row] = priority - priority == 0.0f ? priority : eps;  // the tree must stay one of numbers
         double found[PARTS] = {loss, weights[row] * loss, target - now, target, gap, above, below, out, far,
                                fabsf(whole - 1.0f), (double)(rewards[row] > 0.0f)};
         for (int k = 0; k < PARTS; ++k) parts[row * PARTS + k] = found[k];

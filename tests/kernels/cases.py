@@ -522,20 +522,20 @@ class ppo_minibatches:
         return {
             "logits": torch.randn(n, 11, generator=g) * 3, "legal": legal, "actions": actions,
             "rows": torch.randn(5, n, generator=g) * torch.tensor([[1.0], [0.3], [2], [1], [1]]),
-            "window": torch.tensor([0.3, 1.7], dtype=torch.float64),
+            "window": torch.tensor([0.3, 1.7], dtype=torch.float64), "numbers": torch.arange(4),
         }  # fmt: skip
 
     def call(x):
         values, noise, advantages, old, returns = x["rows"]
         log_pi = torch.log_softmax(x["logits"].masked_fill(~x["legal"], -1e9), 1).gather(1, x["actions"][:, None])[:, 0]
         stats = torch.zeros(len(ppo.NAMES), dtype=torch.float64, device=values.device)
-        gate, stops = torch.ones_like(values[:1]), torch.zeros_like(x["actions"][:1])
+        gate, stops = torch.zeros_like(values[:1]), torch.zeros_like(x["actions"][:1])
         out = []
         for part, kl_stop in enumerate((99.0, 99.0, 1e-9, 99.0)):  # the third is left out, and closes the gate
             update = ppo.PPO(0.2, 0.5, 0.01, 0.02, kl_stop)
             batch = (values, x["legal"], x["actions"], log_pi + noise, advantages, old, returns, x["window"])
             *grads, sums = update.gradients(x["logits"] * (1 + part), *batch)
-            update.keep(sums, values.numel(), stats, gate, stops)
+            update.keep(sums, values.numel(), x["numbers"][part], stats, gate, stops)
             out += [*grads, gate.clone(), stops.clone(), *stats.float().split(1)]
         return tuple(out)
 

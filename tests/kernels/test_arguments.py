@@ -118,7 +118,7 @@ def _ppo(stats, **wrong):
     x = made("ppo_minibatches")
     update, columns = ppo.PPO(0.2, 0.5, 0.01, 0.02, 1.0), x["rows"]
     batch = (x["logits"], columns[0], x["legal"], x["actions"], *columns[1:], wrong.get("window", x["window"]))
-    update.keep(update.gradients(*batch)[2], 150, stats, torch.ones(1), I64[:1])
+    update.keep(update.gradients(*batch)[2], 150, I64[0], stats, torch.ones(1), I64[:1])
 
 
 def _double_q(**wrong):

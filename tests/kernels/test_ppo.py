@@ -8,6 +8,7 @@ import torch
 from kernels.ppo import op, reference
 
 UPDATE = op.PPO(clip_eps=0.2, value_clip=0.2, entropy_coef=0.03, floor=0.02, kl_stop=0.5)
+FIRST = torch.tensor(0)
 PLAIN = torch.tensor([0.0, 1.0], dtype=torch.float64)  # a window whose advantages are white
 
 
@@ -46,14 +47,14 @@ def by_hand(dtype=torch.float32):
 
 def test_gradients_and_means_by_hand():
     update = op.PPO(0.2, 0.2, 0.0, 0.0, kl_stop=0.5)
-    stats, gate, stops = torch.zeros(16, dtype=torch.float64), torch.ones(1), torch.zeros(1, dtype=torch.int64)
+    stats, gate, stops = torch.full((16,), 9.0).double(), torch.zeros(1), torch.zeros(1, dtype=torch.int64)
     grad_logits, grad_values, sums = update.gradients(*by_hand())
     # d ln pi(a) / d logit = 1 - p(a), the slopes being those of the surrogate by hand
     assert grad_logits[:, 0].tolist() == pytest.approx([0, 0.45 * 0.55, -0.125 * 0.7, 0], abs=1e-6)
     assert grad_logits.sum(1).tolist() == pytest.approx([0] * 4, abs=1e-7)
     # row 0 moved by 0.5 and the clipped loss is the larger one: no gradient; row 1 moved by 0.1
     assert grad_values.tolist() == pytest.approx([0, 0.9 / 4, 0, 0], abs=1e-6)
-    update.keep(sums, 4, stats, gate, stops)
+    update.keep(sums, 4, FIRST, stats, gate, stops)  # which starts stats and gate anew
     found = dict(zip(op.NAMES, stats.tolist()))
     wanted = {"loss_pi": 0.225, "loss_v": 0.3625 / 2, "kl": 0.184047442167, "clip_frac": 0.5, "minibatches": 1,
               "ratio_max": 1.5, "ratio_mean": (1.5 + 0.9 + 1 + 0.25) / 4, "bias": 0.1, "error_abs": 0.35}  # fmt: skip
@@ -110,11 +111,13 @@ def test_a_minibatch_above_the_kl_stop_is_left_out_and_so_are_those_after_it():
     stats, gate, stops = torch.zeros(16, dtype=torch.float64), torch.ones(1), torch.zeros(1, dtype=torch.int64)
     loose, strict = (op.PPO(0.2, 0.2, 0.03, 0.0, kl_stop) for kl_stop in (0.5, 0.1))  # the KL is 0.184
     sums = loose.gradients(*by_hand())[2]
-    for update, state in ((loose, (1, 0, 1)), (strict, (0, 1, 1)), (loose, (0, 1, 1))):
-        update.keep(sums, 4, stats, gate, stops)
+    for number, update, state in ((0, loose, (1, 0, 1)), (1, strict, (0, 1, 1)), (2, loose, (0, 1, 1))):
+        update.keep(sums, 4, torch.tensor(number), stats, gate, stops)
         assert (float(gate), int(stops), stats[op.NAMES.index("minibatches")]) == state
     found = dict(zip(op.NAMES, stats.tolist()))
     assert found["kl_first"] == found["kl_last"] == pytest.approx(0.184047442167, abs=1e-6)
+    loose.keep(sums, 4, FIRST, stats, gate, stops)  # the next window
+    assert (float(gate), int(stops), stats[op.NAMES.index("minibatches")]) == (1, 1, 1)
     assert found["entropy_bonus"] == pytest.approx(0.03 * sum(
         -(p * math.log(p) + (1 - p) * math.log(1 - p)) for p in (0.3, 0.45, 0.3, 0.1)
     ) / 4, abs=1e-7)  # fmt: skip

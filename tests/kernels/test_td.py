@@ -68,6 +68,13 @@ def test_loss_priority_and_gradient_of_one_row_by_hand():
     assert stats["td_abs_mean"] == pytest.approx(0, abs=1e-6)  # both expectations are 1
 
 
+def test_a_loss_that_is_no_number_leaves_a_priority_that_is_one():
+    logits = torch.tensor([[[float("nan"), 0.0, 0.0]], [[0.0, 0.0, 0.0]]])
+    _, priorities, stats = learn(UPDATE, logits, logits * 0 + 1, sure([2]).repeat(2, 1, 1), span(0.0, 2.0))
+    assert priorities[0] == pytest.approx(1e-3) and priorities[1] > 0.5
+    assert stats["loss_q"] != stats["loss_q"]  # and shows
+
+
 def test_the_gradient_is_that_of_the_loss():
     g = torch.Generator().manual_seed(5)
     logits, online, target = torch.randn(3, 12, 4, 7, generator=g, dtype=torch.float64)
