@@ -34,30 +34,17 @@ def value(p: Params, h: torch.Tensor) -> torch.Tensor:
     return F.linear(h, p["v_out_w"], p["v_out_b"])[:, 0]
 
 
-def frd_logits(p: Params, h: torch.Tensor, n_horizons: int) -> torch.Tensor:
-    """Forward-return-distribution logits [R, horizons, atoms]: one hidden ReLU layer."""
-    hidden = torch.relu(F.linear(h, p["frd_w1"], p["frd_b1"]))
-    return F.linear(hidden, p["frd_w2"], p["frd_b2"]).view(h.shape[0], n_horizons, -1)
+def frd_hidden(p: Params, h: torch.Tensor) -> torch.Tensor:
+    """The hidden ReLU layer [R, frd_hidden] of the forward-return head."""
+    return torch.relu(F.linear(h, p["frd_w1"], p["frd_b1"]))
+
+
+def frd_logits(p: Params, hidden: torch.Tensor, n_horizons: int) -> torch.Tensor:
+    """Forward-return-distribution logits [R, horizons, atoms]."""
+    return F.linear(hidden, p["frd_w2"], p["frd_b2"]).view(hidden.shape[0], n_horizons, -1)
 
 
 def acting(p: Params, h: torch.Tensor, support: torch.Tensor, frd_atoms: torch.Tensor, into: Outputs) -> None:
     """All heads of an acting batch h [R, H] into buffers, without gradients; see kernels.heads."""
     parts = ("q_out_w", "q_out_b", "pi_out_w", "pi_out_b", "v_out_w", "v_out_b", "frd_w1", "frd_b1", "frd_w2", "frd_b2")
     kernel.acting(h, Weights(*(p[name] for name in parts)), support, frd_atoms, into)
-
-
-def masked_softmax(logits: torch.Tensor, legal: torch.Tensor) -> torch.Tensor:
-    """Softmax over the legal actions; illegal ones get exactly 0."""
-    return torch.softmax(logits.masked_fill(~legal, float("-inf")), dim=-1)
-
-
-def behaviour(logits: torch.Tensor, legal: torch.Tensor, floor: float) -> torch.Tensor:
-    """Sampling probabilities: every legal action keeps at least `floor`, the rest of the mass is the softmax's."""
-    n_legal = legal.sum(dim=-1, keepdim=True).to(logits.dtype)
-    return (1.0 - floor * n_legal) * masked_softmax(logits, legal) + floor * legal.to(logits.dtype)
-
-
-def entropy(probabilities: torch.Tensor) -> torch.Tensor:
-    """-sum p ln p over the last axis, 0 ln 0 = 0 with a finite gradient (an illegal action has p of exactly 0)."""
-    tiny = torch.finfo(probabilities.dtype).tiny
-    return -(probabilities * torch.log(probabilities.clamp_min(tiny))).sum(dim=-1)

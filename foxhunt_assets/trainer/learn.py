@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch.nn import functional as F
 
 from foxhunt_assets.contracts.buffers import BufferSpec
 from foxhunt_assets.simulator.actions import N_ACTIONS
@@ -179,8 +178,8 @@ class Learner:
         """Head outputs on the rows each head learns from, and both networks' Q of the states replay rows led to."""
         w, p, h_roll, h_replay = self.w, self.p, self.h[: self.m], self.h[self.m :]
         self.pi, self.v = heads.pi_logits(p, h_roll), heads.value(p, h_roll)
-        self.frd_hidden = torch.relu(F.linear(h_roll, p["frd_w1"], p["frd_b1"]))
-        self.frd = F.linear(self.frd_hidden, p["frd_w2"], p["frd_b2"])
+        self.frd_hidden = heads.frd_hidden(p, h_roll)
+        self.frd = heads.frd_logits(p, self.frd_hidden, len(w.config.labels.horizons))
         target = w.layout.views(w.buffers["target_q"], "q")
         pairs = ((p, h_replay), (p, self.h_next), (target, self.h_next))
         self.q, self.q_next, self.q_target = (heads.q_logits(of, h, N_ACTIONS) for of, h in pairs)
@@ -200,8 +199,7 @@ class Learner:
         slope_q, self.new_priorities = self.double_q.gradients(
             self.q, self.q_next, self.q_target, transitions, self.drawn, scale, b["stats_replay"]
         )
-        atoms = self.frd.view(self.m, len(w.config.labels.horizons), -1)
-        slope_frd = frd.gradient(atoms, w.tape.labels, row["anchor"])
+        slope_frd = frd.gradient(self.frd, w.tape.labels, row["anchor"])
         self.slopes = {"q": slope_q, "pi": slope_pi, "v": slope_v, "frd": slope_frd}
 
     def _backward(self, head: str) -> Callable[[Flags], None]:

@@ -56,11 +56,6 @@ class Replay:
         self._ring = ring.Ring([*(buffers[name] for name in INSERTED), buffers["replay_draws"]])
         self._row = torch.arange(self.rows, device=buffers["replay_count"].device)
 
-    @property
-    def length(self) -> torch.Tensor:
-        """int64 [1]: transitions held."""
-        return self.b["replay_count"].clamp_max(self.capacity)
-
     def insert(self, transition: Mapping[str, torch.Tensor]) -> None:
         """Append one transition an account; new ones receive the largest priority held (1 when none is)."""
         n, count = transition["anchor"].numel(), self.b["replay_count"]

@@ -18,12 +18,6 @@ class Stats:
         self.index = {name: i for i, name in enumerate(names)}
         self.spec = BufferSpec(buffer, (len(names),), "float64", group, ("name",))
 
-    def put(self, buffers: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor | float]) -> None:
-        """Write some of the numbers; a KeyError names one that was never declared."""
-        store = buffers[self.buffer]
-        for name, value in values.items():
-            store[self.index[name]] = value
-
     def get(self, buffers: Mapping[str, torch.Tensor], name: str) -> torch.Tensor:
         """0-dim float64 view."""
         return buffers[self.buffer][self.index[name]]

@@ -41,7 +41,7 @@ def test_equals_the_heads_one_by_one(dtype, tolerance):
     atoms = torch.linspace(-3, 3, 21).double()
     into = _buffers(9, 11, 21, 3, 21, dtype)
     heads.acting(p, h, support, atoms, into)
-    q, frd = heads.q_logits(p, h, 11), heads.frd_logits(p, h, 3)
+    q, frd = heads.q_logits(p, h, 11), heads.frd_logits(p, heads.frd_hidden(p, h), 3)
     q_values = (torch.softmax(q, -1) * support).sum(-1)
     means = (torch.softmax(frd.double(), -1) * atoms).sum(-1)
     assert (means.abs() > 1e-5).all()

@@ -33,6 +33,15 @@ def test_entropy_by_hand():
     assert float(reference.entropy(torch.tensor([1.0, 0.0]))) == 0
 
 
+def test_entropy_of_a_masked_policy_has_a_finite_gradient():
+    logits = torch.tensor([[0.7, 0.2, 5.0]], requires_grad=True)
+    entropy = reference.entropy(reference.masked_softmax(logits, torch.tensor([[True, True, False]])))
+    (grad,) = torch.autograd.grad(entropy.sum(), logits)
+    p = 1 / (1 + math.exp(-0.5))  # two legal actions: dH/dlogit_0 = -p0 (ln p0 + H)
+    h = -p * math.log(p) - (1 - p) * math.log(1 - p)
+    assert grad[0].tolist() == pytest.approx([-p * (math.log(p) + h), p * (math.log(p) + h), 0], abs=1e-6)
+
+
 def by_hand(dtype=torch.float32):
     """Two actions of probabilities 0.7 and 0.3 on four rows, whose ratios are those of the surrogate by hand."""
     p = torch.tensor([0.3, 0.45, 0.3, 0.1], dtype=torch.float64)

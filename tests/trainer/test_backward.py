@@ -37,11 +37,11 @@ def test_the_forward_return_head():
     p = parameters(frd_w1=(4, 6), frd_b1=(4,), frd_w2=(10, 4), frd_b2=(10,))
     h = torch.randn(7, 6, dtype=torch.float64, requires_grad=True)
     slope = torch.randn(7, 2, 5, dtype=torch.float64)
-    logits = heads.frd_logits(p, h, 2)
+    logits = heads.frd_logits(p, heads.frd_hidden(p, h), 2)
     wanted = torch.autograd.grad(logits, [h, *p.values()], slope)
     grads, grad_h = written(p), torch.full((7, 6), 9.0, dtype=torch.float64)
     with torch.no_grad():
-        hidden = torch.relu(F.linear(h, p["frd_w1"], p["frd_b1"]))
+        hidden = heads.frd_hidden(p, h)
         assert (hidden == 0).any()
         backward.frd(slope, hidden, h, p, grads, grad_h)
     for found, autograd in zip([grad_h, *grads.values()], wanted):

@@ -12,10 +12,11 @@ from foxhunt_assets.contracts.rules.base import Phase
 from foxhunt_assets.contracts.rules.walk import RULES
 from foxhunt_assets.market import features
 from foxhunt_assets.simulator.actions import ACTIONS, HOLD
-from foxhunt_assets.trainer import heads, measure
+from foxhunt_assets.trainer import measure
 from foxhunt_assets.trainer.assemble import Assembly, assemble
 from foxhunt_assets.trainer.numbers import Row, finished
 from foxhunt_assets.trainer.program import Flags
+from kernels.ppo import reference as ppo
 from tests.contracts.rule_cases import CONFIG
 from tests.trainer.fold_by_hand import make_fold_on_disk, tiny_config
 
@@ -112,9 +113,9 @@ def test_input_and_encoder_leaves_are_what_their_tensors_say(acted):
         "encoder.mamba2_l1_abs_mean": e.l1.double().abs().mean(), "encoder.ln_b_abs_max": e.ln_b.abs().max(),
         "encoder.attn_context_abs_mean": e.context.double().abs().mean(),
         "encoder.ln_a_rstd_max": e.ln_a_rstd.max(), "encoder.attn_newest_weight": e.attn[:, -1].double().mean(),
-        "encoder.attn_entropy": heads.entropy(e.attn.double()).mean(),
+        "encoder.attn_entropy": ppo.entropy(e.attn.double()).mean(),
         "encoder.mamba2_l2_decay_mean": e.l2_decay.double().mean(), "encoder.cfc_gate_mean": e.gate.double().mean(),
-        "vsn.mask_entropy": heads.entropy(e.vsn_mask.double()).mean(),
+        "vsn.mask_entropy": ppo.entropy(e.vsn_mask.double()).mean(),
         "vsn.mask_max": e.vsn_mask.double().mean((0, 1)).max(),
         "vsn.mask_row_std": e.vsn_mask.double().std((0, 1), unbiased=False).mean(),
         "encoder.h_t_batch_cosine": ((unit @ unit.T).sum() - len(h)) / (len(h) * (len(h) - 1)),
@@ -143,7 +144,7 @@ def test_book_leaves_are_those_of_the_rows_the_accounts_stand_on(acted):
 def test_value_and_policy_leaves_are_what_their_tensors_say(acted):
     found, b, o = leaves(acted), acted.world.buffers, acted.collector.outcome
     q, n = b["q_values"].double(), len(b["v_t"])
-    p = heads.masked_softmax(b["pi_logits"].double(), b["legal"])
+    p = ppo.masked_softmax(b["pi_logits"].double(), b["legal"])
     taken = torch.softmax(b["q_logits"].double(), -1)[range(n), o.executed]
     executed = torch.bincount(o.executed, minlength=len(ACTIONS)).double()
     support = acted.world.support().double()
@@ -151,14 +152,14 @@ def test_value_and_policy_leaves_are_what_their_tensors_say(acted):
     want = {
         "q.q_std": q.std(unbiased=False), "q.taken_mean": q[range(n), o.executed].mean(),
         "q.q_spread": (q.amax(1) - q.amin(1)).mean(), "q.dist_std_mean": spread.mean(),
-        "q.argmax_entropy": heads.entropy(torch.bincount(q.argmax(1)).double() / n),
+        "q.argmax_entropy": ppo.entropy(torch.bincount(q.argmax(1)).double() / n),
         "q.mean_by_action.a6_long_large": q[:, 6].mean(), "c51.edge_mass_hi": taken[:, -1].mean(),
         "v.pred_mean": b["v_t"].double().mean(), "v.pred_std": b["v_t"].double().std(unbiased=False),
-        "v.td_abs_mean": acted.collector.td_abs, "pi.entropy_mean": heads.entropy(p).mean(),
-        "pi.entropy_min": heads.entropy(p).min(), "pi.hold_prob_mean": p[:, HOLD].mean(),
+        "v.td_abs_mean": acted.collector.td_abs, "pi.entropy_mean": ppo.entropy(p).mean(),
+        "pi.entropy_min": ppo.entropy(p).min(), "pi.hold_prob_mean": p[:, HOLD].mean(),
         "pi.long_minus_short_prob": (p[:, 5] + p[:, 6] - p[:, 0] - p[:, 1]).mean(),
         "pi.logit_abs_max": b["pi_logits"].abs().max(), "pi.log_pi_old_mean": b["log_pi"].double().mean(),
-        "gates.conf_mean": p[range(n), b["action"]].mean(), "sac.action_entropy_step": heads.entropy(executed / n),
+        "gates.conf_mean": p[range(n), b["action"]].mean(), "sac.action_entropy_step": ppo.entropy(executed / n),
         "sac.exec_policy_kl": sum(k / n * math.log(k / n / m) for k, m in zip(executed, p.mean(0)) if k),
         "act_hist.a2_hold": executed[HOLD], "pregate_act_hist.a5_long_small": (b["action"] == 5).sum(),
     }  # fmt: skip
@@ -199,6 +200,6 @@ def test_windowed_shares_and_account_shares_run_over_the_rows(acted):
     for i, name in enumerate(ACTIONS):
         assert found[f"windowed_act_hist.{name}"] == pytest.approx(before[:, i].sum().item() / (n * (rows + 1)))
     now = torch.nn.functional.one_hot(executed, len(ACTIONS))
-    want = heads.entropy(shares + (now - shares) / 64)
+    want = ppo.entropy(shares + (now - shares) / 64)
     assert found["sac.account_entropy_mean"] == pytest.approx(want.mean().item())
     assert found["sac.account_entropy_min"] == pytest.approx(want.min().item())
