@@ -50,7 +50,8 @@ class DiagBuilder:
         self.w, self.c, self.counters = world, collector, counters
         self.held = held or {}
         self.rules = {leaf.path: leaf.phase_rule for leaf in live_leaves()}
-        self.order = [leaf.path for leaf in live_leaves() if leaf.path != "elapsed_s"]
+        self._casts = {path: cast for path, cast in _casts().items() if path != "elapsed_s"}
+        self._fills: Row = {}
         self.packing = Packing(self._groups(), world.device)
         self.outgoing: tuple[torch.Tensor, ...] = ()
 
@@ -70,9 +71,7 @@ class DiagBuilder:
             assert self.packing.arrays is not None
             self.outgoing = (*self.packing.arrays, *(torch.empty_like(x) for x in now))
         for fixed, x in zip(self.outgoing[2:], now):
-            if fixed.shape != x.shape:  # the drain row has room for forced closes only
-                fixed.zero_()
-            fixed[:, : x.shape[1]].copy_(x)
+            fixed.copy_(x)
 
     def _groups(self) -> list[Group]:
         """Everything a row measures."""
@@ -103,27 +102,33 @@ class DiagBuilder:
         return self.counters.finish("eval" if self.w.evaluating else "train", **read)
 
     def row(self, floats: torch.Tensor, ints: torch.Tensor) -> Row:
-        """All live leaves of a row but elapsed_s, in contract order, from its packed numbers on the host."""
-        return self._complete(written(self.packing.finish(floats, ints)))
+        """All live leaves of a row but elapsed_s, in contract order, from its packed numbers on the host.
 
-    def _complete(self, measured: Row) -> Row:
-        """Contract order; in evaluation train_only leaves are 0, unmeasured held ones repeat the last training row."""
-        row = {path: measured.pop(path) if path in measured else self._unmeasured(path) for path in self.order}
+        In evaluation train_only leaves are 0, and held ones nobody measured repeat the last training row.
+        """
+        measured = self.packing.finish(floats, ints)
         if not self.w.evaluating and self.w.config.learning.per_step:
-            row |= dict.fromkeys(_OF_A_WINDOW, 0)
-        if measured:
-            raise ContractBroken(
-                f"diagnostics: measured but not live in the contract: {', '.join(sorted(measured)[:5])}"
-            )
-        return row
+            measured |= dict.fromkeys(_OF_A_WINDOW, 0)
+        if not self._fills:
+            self._fills = self._unmeasured(measured)
+        measured |= self._fills
+        if len(measured) != len(self._casts):
+            extra = ", ".join(sorted(measured.keys() - self._casts.keys())[:5])
+            raise ContractBroken(f"diagnostics: measured but not live in the contract: {extra}")
+        return {path: cast(measured[path]) for path, cast in self._casts.items()}
 
-    def _unmeasured(self, path: str) -> int | float | bool:
-        rule = self.rules[path]
-        if self.w.evaluating and rule == "train_only":
-            return 0
-        if self.w.evaluating and rule == "held":
-            return self.held[path]
-        raise ContractBroken(f"diagnostics: live leaf {path} was not measured")
+    def _unmeasured(self, measured: Row) -> Row:
+        """What every row of the phase holds and no group measures."""
+        fills: Row = {}
+        for path in self._casts:
+            rule = self.rules[path]
+            if self.w.evaluating and rule == "train_only":
+                fills[path] = 0
+            elif path not in measured and self.w.evaluating and rule == "held":
+                fills[path] = self.held[path]
+            elif path not in measured:
+                raise ContractBroken(f"diagnostics: live leaf {path} was not measured")
+        return fills
 
 
 def written(values: Row) -> Row:

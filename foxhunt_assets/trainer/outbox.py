@@ -6,6 +6,7 @@ On a CPU there is nothing to wait for and a row is handled where it is posted.
 from __future__ import annotations
 
 import queue
+import sys
 import threading
 from collections.abc import Callable
 
@@ -15,7 +16,10 @@ from foxhunt_assets.trainer.program import StageFault, first_line
 
 Handle = Callable[[tuple[torch.Tensor, ...]], None]
 
-_SLOTS = 8  # rows on their way at once: the step waits for the writer only when it falls that far behind
+# Rows on their way at once. A row is collected faster than it is written, and written while a window is learnt from.
+_SLOTS = 64
+# Seconds after which the thread that writes gives way to the one that launches; by default it is ten captured rows.
+_TURN_S = 5e-4
 
 
 class Outbox:
@@ -69,6 +73,7 @@ class Outbox:
             self._pinned.append(tuple(torch.empty(x.shape, dtype=x.dtype, pin_memory=True) for x in tensors))
             self._events.append(torch.cuda.Event(blocking=True))
             self._free.put(slot)
+        sys.setswitchinterval(_TURN_S)
         self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
         self._thread.start()
 

@@ -240,14 +240,14 @@ def test_a_resume_that_lost_a_buffer_is_refused(trained, tmp_path, monkeypatch):
 
 def test_what_breaks_its_contract_lies_in_quarantine_and_is_no_run(trained, tmp_path, monkeypatch):
     spec = _other(trained, tmp_path, config=tiny_config(run={"n_steps": 6}))
-    complete = diag.DiagBuilder._complete
+    honest = diag.DiagBuilder.row
 
-    def forged(self, measured):
-        row = complete(self, measured)
+    def forged(self, *packed):
+        row = honest(self, *packed)
         row["trading.realized_pnl_usd_cum"] += 0.01
         return row
 
-    monkeypatch.setattr(diag.DiagBuilder, "_complete", forged)
+    monkeypatch.setattr(diag.DiagBuilder, "row", forged)
     with pytest.raises(ContractBroken, match=r"realized_pnl_usd_cum|pnl_cum_is_sum"):
         loop.train(spec, _quiet)
     assert not Path(spec.out).exists()
@@ -282,8 +282,8 @@ def test_orders_that_are_none_are_refused(tmp_path, text):
 
 def test_a_row_outside_its_bounds_stops_the_run_and_is_named(trained, tmp_path, monkeypatch):
     spec = _other(trained, tmp_path)
-    written = diag.written
-    monkeypatch.setattr(diag, "written", lambda values: written(values | {"per.len": -1}))
+    row = diag.DiagBuilder.row
+    monkeypatch.setattr(diag.DiagBuilder, "row", lambda self, *packed: row(self, *packed) | {"per.len": -1})
     with pytest.raises(ContractBroken, match=r"step 0: per\.len: -1\.0 is under 0\.0; stage replay made it"):
         loop.train(spec, _quiet)
 
