@@ -22,7 +22,6 @@ import json
 import os
 import shutil
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -35,8 +34,6 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from foxhunt_assets import storage
 from foxhunt_assets.contracts.tables import LEVELS, SNAPSHOTS, arrow_schema, label_columns

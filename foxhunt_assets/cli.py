@@ -265,7 +265,8 @@ def _bench(args: argparse.Namespace) -> int:
     failed = []
     for script in scripts:
         print(f"== {script.name}", flush=True)
-        if subprocess.run([sys.executable, str(script)], cwd=folder.parent, check=False).returncode:
+        module = [sys.executable, "-m", f"{folder.name}.{script.stem}"]
+        if subprocess.run(module, cwd=folder.parent, check=False).returncode:
             failed.append(script.name)
     if failed:
         print(f"foxhunt: {', '.join(failed)} did not finish", file=sys.stderr)
