@@ -4,8 +4,9 @@ Order rules (Databento MBO): R empties the book, A adds an order, M replaces its
 it; T, F and N change nothing, because the C or M after a fill takes the size off. A level is all orders at one
 price. The book is a state the venue published only at a record with F_LAST.
 
-Orders live in one open-addressing table (linear probing, backward-shift delete, so no tombstones); the levels of a
-side in one sorted array, best last, so that a change near the touch moves few elements and the ten best are its end.
+Orders live in one open-addressing table (linear probing, backward-shift delete, so no tombstones), each asked for
+some records before its turn, because most lie outside the core's own cache. The levels of a side lie in one sorted
+array, best last, so that a change near the touch moves few elements and the ten best are its end.
 Both grow between records.
 """
 
@@ -16,6 +17,7 @@ from numba import njit
 
 from foxhunt_assets.contracts.instruments import UNDEF_PRICE
 from foxhunt_assets.contracts.tables import ABSENT_PX, LEVELS
+from foxhunt_assets.market.compiled import prefetch
 from foxhunt_assets.market.grid import ALL_LEVELS, BAD_SIZE, BAD_TICK, BID, CT, MAX_SLOTS, NO_ERROR, PX, SZ
 
 ORDER_ERRORS = ("unknown_modify", "unknown_cancel", "duplicate_add", "cancel_over_size", "add_unusable")
@@ -46,7 +48,7 @@ ORDERS = np.dtype(
         ("in_snapshot", np.int64, (MAX_SLOTS,)),
         ("void", np.int64, (MAX_SLOTS,)),  # 1 after MAYBE_BAD_BOOK until the book is rebuilt
         ("errors", np.int64, (len(ORDER_ERRORS),)),
-        ("levels", np.int64, (3, 2 * MAX_SLOTS, MAX_DEPTH)),  # price key ascending, size, count
+        ("levels", np.int64, (2 * MAX_SLOTS, MAX_DEPTH, 3)),  # price key ascending, size, count
         ("table", np.int64, (MAX_TABLE, 4)),  # order id, side row (-1 empty), price key, size
     ]
 )
@@ -133,11 +135,11 @@ def top(m, slot, new):
                 new[SZ, side, k] = 0
                 new[CT, side, k] = 0
                 continue
-            key = m.levels[_LEVEL_KEY, row, j]
+            key = m.levels[row, j, _LEVEL_KEY]
             new[PX, side, k] = key if side == BID else -key
-            fits &= m.levels[_LEVEL_SIZE, row, j] <= 0x7FFFFFFF
-            new[SZ, side, k] = m.levels[_LEVEL_SIZE, row, j]
-            new[CT, side, k] = m.levels[_LEVEL_COUNT, row, j]
+            fits &= m.levels[row, j, _LEVEL_SIZE] <= 0x7FFFFFFF
+            new[SZ, side, k] = m.levels[row, j, _LEVEL_SIZE]
+            new[CT, side, k] = m.levels[row, j, _LEVEL_COUNT]
     return fits
 
 
@@ -154,30 +156,37 @@ def depth_of(new, side, ticks):
 @njit
 def add(m, slot, side, order_id, ticks, size):
     """A: a new order. An id already there is counted and replaced."""
-    row = 2 * slot + side
-    at = _find(m, order_id, slot)
-    if m.table[at, _SIDE_ROW] != _EMPTY:
+    if not _place(m, slot, side, order_id, ticks, size):
         m.errors[DUPLICATE_ADD] += 1
-        _remove(m, slot, at)
-        at = _find(m, order_id, slot)
-    key = ticks if side == BID else -ticks
-    m.table[at, _ID] = order_id
-    m.table[at, _SIDE_ROW] = row
-    m.table[at, _KEY] = key
-    m.table[at, _SIZE] = size
-    m.n_orders += 1
-    _change_level(m, slot, row, key, size, _MORE)
 
 
 @njit
 def modify(m, slot, side, order_id, ticks, size):
     """M: price and size replaced. An unknown id is counted and added: the record says what the order is now."""
-    at = _find(m, order_id, slot)
-    if m.table[at, _SIDE_ROW] == _EMPTY:
+    if _place(m, slot, side, order_id, ticks, size):
         m.errors[UNKNOWN_MODIFY] += 1
+
+
+@njit
+def _place(m, slot, side, order_id, ticks, size):
+    """Make an order what a record says it is now; True if it is new."""
+    at = _find(m, order_id, slot)
+    row, key = 2 * slot + side, ticks if side == BID else -ticks
+    new = m.table[at, _SIDE_ROW] == _EMPTY
+    if new:
+        m.table[at, _ID] = order_id
+        m.n_orders += 1
+    elif m.table[at, _SIDE_ROW] == row and m.table[at, _KEY] == key:
+        _change_level(m, slot, row, key, size - m.table[at, _SIZE], _SAME)
+        m.table[at, _SIZE] = size
+        return new
     else:
-        _remove(m, slot, at)
-    add(m, slot, side, order_id, ticks, size)
+        _change_level(m, slot, m.table[at, _SIDE_ROW], m.table[at, _KEY], -m.table[at, _SIZE], _LESS)
+    m.table[at, _SIDE_ROW] = row
+    m.table[at, _KEY] = key
+    m.table[at, _SIZE] = size
+    _change_level(m, slot, row, key, size, _MORE)
+    return new
 
 
 @njit
@@ -213,16 +222,22 @@ def clear(m, slot):
 
 
 @njit
-def _hash(order_id, slot, mask):
-    mixed = (np.uint64(order_id) + np.uint64(slot)) * _MIX
+def _hash(order_id, mask):
+    mixed = np.uint64(order_id) * _MIX
     return np.int64((mixed >> np.uint64(32)) & np.uint64(mask))
+
+
+@njit
+def expect(m, order_id):
+    """An order will soon be looked for: its place in the table comes into the cache meanwhile."""
+    prefetch(m.table, _hash(order_id, m.capacity - 1))
 
 
 @njit
 def _find(m, order_id, slot):
     """Index of the order, or of the empty place where it would go."""
     mask = m.capacity - 1
-    at = _hash(order_id, slot, mask)
+    at = _hash(order_id, mask)
     while m.table[at, _SIDE_ROW] != _EMPTY:
         if m.table[at, _ID] == order_id and m.table[at, _SIDE_ROW] >> 1 == slot:
             return at
@@ -238,7 +253,7 @@ def _remove(m, slot, at):
     mask = m.capacity - 1
     hole, at = at, (at + 1) & mask
     while m.table[at, _SIDE_ROW] != _EMPTY:
-        home = _hash(m.table[at, _ID], m.table[at, _SIDE_ROW] >> 1, mask)
+        home = _hash(m.table[at, _ID], mask)
         if ((at - home) & mask) >= ((at - hole) & mask):
             for column in range(4):
                 m.table[hole, column] = m.table[at, column]
@@ -254,7 +269,7 @@ def _rehash(old, m):
     for i in range(len(old)):
         if old[i, _SIDE_ROW] == _EMPTY:
             continue
-        at = _hash(old[i, _ID], old[i, _SIDE_ROW] >> 1, mask)
+        at = _hash(old[i, _ID], mask)
         while m.table[at, _SIDE_ROW] != _EMPTY:
             at = (at + 1) & mask
         for column in range(4):
@@ -268,24 +283,22 @@ def _change_level(m, slot, row, key, size, count):
     """Add size and count to the level of a price; the level is made when missing and goes with its last order."""
     n = m.n_levels[row]
     j = _level_at_or_below(m, row, n, key)
-    if j >= 0 and m.levels[_LEVEL_KEY, row, j] == key:
-        m.levels[_LEVEL_SIZE, row, j] += size
-        m.levels[_LEVEL_COUNT, row, j] += count
+    if j >= 0 and m.levels[row, j, _LEVEL_KEY] == key:
+        m.levels[row, j, _LEVEL_SIZE] += size
+        m.levels[row, j, _LEVEL_COUNT] += count
         touched = np.int64(1)
-        if m.levels[_LEVEL_COUNT, row, j] == 0:
-            for part in range(3):
-                for i in range(j, n - 1):
-                    m.levels[part, row, i] = m.levels[part, row, i + 1]
+        if m.levels[row, j, _LEVEL_COUNT] == 0:
+            for i in range(j, n - 1):
+                _copy_level(m, row, i + 1, i)
             m.n_levels[row] = n - 1
             touched = ALL_LEVELS
     else:
         j += 1
-        for part in range(3):
-            for i in range(n, j, -1):
-                m.levels[part, row, i] = m.levels[part, row, i - 1]
-        m.levels[_LEVEL_KEY, row, j] = key
-        m.levels[_LEVEL_SIZE, row, j] = size
-        m.levels[_LEVEL_COUNT, row, j] = count
+        for i in range(n, j, -1):
+            _copy_level(m, row, i - 1, i)
+        m.levels[row, j, _LEVEL_KEY] = key
+        m.levels[row, j, _LEVEL_SIZE] = size
+        m.levels[row, j, _LEVEL_COUNT] = count
         m.n_levels[row] = n + 1
         n += 1
         touched = ALL_LEVELS
@@ -294,18 +307,24 @@ def _change_level(m, slot, row, key, size, count):
 
 
 @njit
+def _copy_level(m, row, source, target):
+    for part in range(3):
+        m.levels[row, target, part] = m.levels[row, source, part]
+
+
+@njit
 def _level_at_or_below(m, row, n, key):
     """Index of the greatest key that is not above `key`, -1 if none."""
     j = n - 1
-    if n > _BINARY_FROM and m.levels[_LEVEL_KEY, row, n - _BINARY_FROM] > key:
+    if n > _BINARY_FROM and m.levels[row, n - _BINARY_FROM, _LEVEL_KEY] > key:
         low, high = -1, n - _BINARY_FROM
         while high - low > 1:
             mid = (low + high) >> 1
-            if m.levels[_LEVEL_KEY, row, mid] > key:
+            if m.levels[row, mid, _LEVEL_KEY] > key:
                 high = mid
             else:
                 low = mid
         return low
-    while j >= 0 and m.levels[_LEVEL_KEY, row, j] > key:
+    while j >= 0 and m.levels[row, j, _LEVEL_KEY] > key:
         j -= 1
     return j

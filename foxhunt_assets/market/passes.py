@@ -39,6 +39,7 @@ _EARLIEST, _LATEST = (int(datetime(y, 1, 1, tzinfo=UTC).timestamp()) * 10**9 for
 _WINDOWS_AHEAD = timedelta(60)
 _LONGEST_YEARS = 30  # from a file's first record to its last; each year more is a holiday calendar to build
 _NEVER = 2**63 - 1
+_AHEAD = 8  # records from asking for the place of an order to looking for it
 
 
 # columns of `routes`, int64 [n, 5], sorted by id and start: what an instrument id means over [start, end) of
@@ -140,6 +141,7 @@ def mbo_pass(clock, routes, octets, words, halves, first_row, tick, room, orders
     for i in range(start, len(words)):
         if c.n_out > room:
             return i, grid.NO_ERROR
+        book.expect(m, words[min(i + _AHEAD, len(words) - 1), 2])
         flags, action, side = octets[i, 36], octets[i, 38], octets[i, 39]
         ts_event, price, ts_recv = words[i, 1], words[i, 3], words[i, 5]
         size = np.int64(halves[i, 8])
