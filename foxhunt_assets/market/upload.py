@@ -21,8 +21,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
-WORKERS = 8  # a core copies 6 to 10 GB/s out of the page cache, a PCIe 5 bus takes 54
-PIECE_BYTES = 16 << 20  # a buffer: much larger ones take longer to pin than they save, and leave the host's cache
+WORKERS = 8  # of 4, 8 and 16 the fastest there: 16 cores copied 19 GB/s out of the page cache, the bus takes 55
+PIECE_BYTES = 32 << 20  # a buffer: of 8, 16 and 32 MiB the fastest beside an H200 (docs/step.md)
 _ALIGN = 64  # bytes, where a column of a buffer starts
 
 

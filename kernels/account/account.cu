@@ -9,7 +9,7 @@
 
 #define UNITS 4      // unit slots an account has at most
 #define LEVELS 10    // levels of a book side at most
-#define THREADS 128  // accounts of a block at most
+#define THREADS 64   // accounts of a block at most
 #define SEEN 12      // values an account sees of itself
 #define FIELDS 17    // of a trade row
 #define SIDE (LEVELS * THREADS)  // words of shared memory for what accounts took of bids, then of asks
@@ -703,7 +703,7 @@ __device__ static void put_bytes(unsigned char* to, const unsigned char* from, i
 // step_at may be null, then step holds; acct_step is written and not read. ints, flags: [names, accounts]. Trade rows
 // are written where trade_mask says that they are there, the three phases one after another. stirred: what the last
 // outcome held. acct_pending_*: null at a latency of one row.
-extern "C" __global__ void __launch_bounds__(THREADS, 3) account_step(
+extern "C" __global__ void __launch_bounds__(THREADS, 6) account_step(
     const int* __restrict__ bid_px, const int* __restrict__ ask_px, const int* __restrict__ bid_sz,
     const int* __restrict__ ask_sz, const long long* __restrict__ facts,
     const unsigned char* __restrict__ session_end, const float* __restrict__ scales,

@@ -11,7 +11,7 @@ from kernels import build
 ACTIONS, SEEN, SIGNS = 11, 12, 3
 FIELDS = 17  # of a trade row
 PHASES = 3  # stops, the policy's order, forced closes: each may close every unit
-_THREADS = 128  # accounts of a block at most, as in the source
+_THREADS = 64  # accounts of a block at most, as in the source
 _FEW = 16_384  # accounts under which smaller blocks spread better over the chip
 # Parameters that may be null: no queue at a latency of one row, and either kind of walk.
 _OPTIONAL = ("acct_pending_action", "acct_pending_signs", "starts", "next_anchor", "last_anchor")
