@@ -16,6 +16,7 @@ from foxhunt_assets.contracts.diag import live_by_path
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.simulator.config import EnvConfig
 from foxhunt_assets.storage import canonical_json
+from kernels.heads.kernel import WIDEST
 
 
 @dataclass(frozen=True)
@@ -236,6 +237,10 @@ def _check(c: TrainerConfig) -> TrainerConfig:
             m.hidden, m.accounts - 1
         )
         <= most_units,
+        f"model.hidden and frd_hidden must be {WIDEST} at most, a kernel holds a row of them": max(
+            m.hidden, m.frd_hidden
+        )
+        <= WIDEST,
         "model.accounts, hidden and frd_hidden must be 1 or more": min(m.accounts, m.hidden, m.frd_hidden) >= 1,
         "model.window must be 2 or more": m.window >= 2,
         "model.atoms and frd_atoms must be 2 or more": min(m.atoms, m.frd_atoms) >= 2,
