@@ -114,21 +114,30 @@ def decompress(path: Path, _: Path) -> int:
     return n
 
 
-def decode(path: Path, out: Path, known: Any) -> int:
+def decode(path: Path, out: Path, known: Any, written: Any = None) -> int:
     from foxhunt_assets.contracts.instruments import CONTRACTS
     from foxhunt_assets.market import snapshots
 
-    return snapshots.decode(path, out, CONTRACTS["ES"], snapshots.EVENT_CLOCK, known=known)["records"]
+    return snapshots.decode(path, out, CONTRACTS["ES"], snapshots.EVENT_CLOCK, known=known, written=written)["records"]
 
 
 def commit(path: Path, out: Path, known: Any) -> int:
     from foxhunt_assets import storage
     from foxhunt_assets.market import snapshots
 
-    n: list[int] = []
-    fill = lambda folder: n.append(decode(path, folder, known))  # noqa: E731
-    storage.build_folder(out / "committed", fill, snapshots.validate, out / "quarantine", {})
-    return n[0]
+    n = 0
+    written = snapshots.Written()
+
+    def write(folder: Path) -> dict[str, storage.Hashed]:
+        nonlocal n
+        n = decode(path, folder, known, written)
+        return written.hashes
+
+    def validate(folder: Path) -> None:
+        snapshots.validate(folder, written)
+
+    storage.build_folder(out / "committed", write, validate, out / "quarantine", {})
+    return n
 
 
 def hash_source(path: Path, _: Path) -> int:

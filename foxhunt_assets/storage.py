@@ -91,6 +91,32 @@ def hashed(path: Path) -> Hashed:
     return Hashed(file_sha256(path), state)
 
 
+class HashingFile:
+    """A new file whose bytes are hashed as they are written, while they are still in the cache."""
+
+    def __init__(self, path: Path):
+        self._path, self._file, self._digest = path, path.open("wb"), hashlib.sha256()
+
+    def write(self, octets: Any) -> int:
+        """Bytes of an object with the buffer protocol, all of them."""
+        self._digest.update(octets)
+        return self._file.write(octets)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def hashed(self) -> Hashed:
+        """Of the closed file."""
+        return Hashed(self._digest.hexdigest(), file_state(self._path))
+
+
 def canonical_json(value: Any) -> str:
     """One spelling for one value: sorted keys, no spaces, NaN refused."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
@@ -131,7 +157,7 @@ def write_text(path: Path, text: str) -> None:
 
 def build_folder(
     target: Path,
-    write: Callable[[Path], None],
+    write: Callable[[Path], Mapping[str, Hashed] | None],
     validate: Callable[[Path], None],
     quarantine: Path,
     identity: Mapping[str, Any],
@@ -139,18 +165,18 @@ def build_folder(
 ) -> dict[str, Any]:
     """Fill a folder beside `target`, validate it, add its manifest, fsync it, and rename it into place.
 
-    write(folder) fills it; validate(folder) raises ContractBroken, after which the folder lies in quarantine with
-    report.txt and the error goes on. Any other error leaves nothing; a full disk is BadInput. identity is stored in
-    manifest.json beside the sha256 and size of each file. replace: an existing target gives way (else it is an
-    error). Returns the manifest.
+    write(folder) fills it, and may return hashes that it made on the way, by file name; validate(folder) raises
+    ContractBroken, after which the folder lies in quarantine with report.txt and the error goes on. Any other error
+    leaves nothing; a full disk is BadInput. identity is stored in manifest.json beside the sha256 and size of each
+    file. replace: an existing target gives way (else it is an error). Returns the manifest.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
     beside.mkdir()
     try:
-        write(beside)
+        known = write(beside)
         validate(beside)
-        return commit(beside, target, identity, replace)
+        return commit(beside, target, identity, replace, known)
     except ContractBroken as error:
         to_quarantine(beside, quarantine, target.name, str(error))
         raise
@@ -176,13 +202,20 @@ def _no_space(error: OSError, target: Path) -> Exception:
     )
 
 
-def commit(beside: Path, target: Path, identity: Mapping[str, Any], replace: bool = False) -> dict[str, Any]:
-    """Write manifest.json, fsync every file and the folder, and rename it to `target`."""
-    files = {
-        str(p.relative_to(beside)): {"sha256": file_sha256(p), "bytes": p.stat().st_size}
-        for p in sorted(beside.rglob("*"))
-        if p.is_file() and p.name != MANIFEST
-    }
+def commit(
+    beside: Path,
+    target: Path,
+    identity: Mapping[str, Any],
+    replace: bool = False,
+    known: Mapping[str, Hashed] | None = None,
+) -> dict[str, Any]:
+    """Write manifest.json, fsync every file and the folder, and rename it to `target`.
+
+    known: hashes of files by their name; a file that is no longer in the state it was hashed in is hashed again.
+    """
+    paths = {str(p.relative_to(beside)): p for p in sorted(beside.rglob("*")) if p.is_file() and p.name != MANIFEST}
+    hashes = known or {}
+    files = {name: {"sha256": _sha256_of(p, hashes.get(name)), "bytes": p.stat().st_size} for name, p in paths.items()}
     manifest = {"files": files, **identity}
     write_json(beside / MANIFEST, manifest)
     sync(beside)
@@ -197,6 +230,10 @@ def commit(beside: Path, target: Path, identity: Mapping[str, Any], replace: boo
         os.rename(beside, target)
     _fsync(target.parent)
     return manifest
+
+
+def _sha256_of(path: Path, known: Hashed | None) -> str:
+    return known.sha256 if known and known.state == file_state(path) else file_sha256(path)
 
 
 def to_quarantine(folder: Path, quarantine: Path, name: str, report: str) -> Path:

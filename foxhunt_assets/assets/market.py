@@ -132,16 +132,21 @@ def _decode_and_commit(
 ) -> None:
     """Write the folder, or note why the file is in quarantine. A full disk is not the file's fault."""
     path = world.source_file(key)
+    written = snapshots.Written()
 
-    def write(out: Path) -> None:
+    def write(out: Path) -> dict[str, storage.Hashed]:
         try:
-            _decode(world, path, out, told, source)
+            _decode(world, path, out, told, source, written)
         except BadInput as error:
             sources.hold(world, key, path, str(error))
             raise
+        return written.hashes
+
+    def validate(out: Path) -> None:
+        snapshots.validate(out, written)
 
     try:
-        storage.build_folder(folder, write, snapshots.validate, world.layout.quarantine, identity, replace=True)
+        storage.build_folder(folder, write, validate, world.layout.quarantine, identity, replace=True)
     except ContractBroken as error:
         sources.hold(world, key, path, str(error))
         raise
@@ -170,11 +175,18 @@ def _volume(world: World, path: Path) -> FileVolume | None:
 REPORT_FILE = "decode.json"
 
 
-def _decode(world: World, path: Path, out: Path, told: Sequence[FileVolume], source: storage.Hashed) -> None:
+def _decode(
+    world: World,
+    path: Path,
+    out: Path,
+    told: Sequence[FileVolume],
+    source: storage.Hashed,
+    written: snapshots.Written,
+) -> None:
     data = world.settings.data
     report = snapshots.decode(
         path, out, world.facts, grid_ms=data.row_ms, instrument_mode=data.instrument_mode, earlier=told,
-        known=source,
+        known=source, written=written,
         progress=lambda share: print(f"{path.name}: {share:.0%} read", flush=True),
     )  # fmt: skip
     recipe = synthetic.read_recipe(path)

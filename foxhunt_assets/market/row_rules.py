@@ -95,13 +95,16 @@ class RowRules:
     """The rules over the batches of one file, in their order.
 
     grid: ns between rows, 0 on the event clock. by_series: a new instrument may begin a new series, whose times start
-    again.
+    again. table: of the segments; None while they are still being found, and then `off_table` is to be asked.
+    `fault` is the first thing that was said.
     """
 
-    def __init__(self, grid: int, by_series: bool, table: Table):
+    def __init__(self, grid: int, by_series: bool, table: Table | None = None):
         self.grid, self.by_series, self.table = grid, by_series, table
         self._first = 0
         self._before: Before | None = None
+        self._runs: list[np.ndarray] = []
+        self.fault = ""
 
     def first_broken(self, c: Rows) -> str:
         """The first rule that the next batch breaks, with row and number of such rows; empty if it keeps them all."""
@@ -110,14 +113,41 @@ class RowRules:
             return ""
         before = self._before or Before(*(int(getattr(c, name)[0]) - 1 for name in Before._fields))
         found = np.zeros((len(RULES), 2), np.int64)
-        _look(c, self.table, before, self._first, self.grid, self.by_series, found)
+        _look(c, before, self.grid, self.by_series, found)
+        if self.table is None:
+            self._runs.append(_runs(c.segment, c.instrument_id, self._first))
+        else:
+            _place(c.segment, c.instrument_id, self.table, self._first, found)
         self._before = Before(*(int(getattr(c, name)[-1]) for name in Before._fields))
         self._first += n
         if not found[:, COUNT].any():
             return ""
         rule = int(np.flatnonzero(found[:, COUNT])[0])
         at, count = found[rule]
-        return f"row {self._first - n + at}: {RULES[rule].format(grid=self.grid)} ({count} such rows of a batch)"
+        said = f"row {self._first - n + at}: {RULES[rule].format(grid=self.grid)} ({count} such rows of a batch)"
+        self.fault = self.fault or said
+        return said
+
+    def off_table(self, table: Table) -> str:
+        """Where the segments of all rows so far are not those of the table; empty if they are."""
+        runs = np.concatenate([np.zeros((0, 3), np.int64), *self._runs])
+        runs = runs[np.append(True, (np.diff(runs[:, 1:], axis=0) != 0).any(axis=1))[: len(runs)]]  # batches joined
+        ends = np.append(runs[1:, 0], self._first)[: len(runs)]
+        inside = runs[:, 1] != NO_SEGMENT
+        there = np.column_stack([runs[:, 1], runs[:, 0], ends, runs[:, 2]])[inside]
+        want = np.column_stack([np.arange(len(table.start)), table.start, table.end, table.instrument_id])
+        for n in range(max(len(there), len(want))):
+            if n >= len(there) or n >= len(want) or (there[n] != want[n]).any():
+                row = min(part[n, 1] for part in (there, want) if n < len(part))
+                return f"row {row}: another segment or instrument than the table says"
+        return ""
+
+
+def _runs(segment: np.ndarray, instrument_id: np.ndarray, first: int) -> np.ndarray:
+    """Runs of one segment and instrument in a batch that begins at row `first`: int64 [n, 3], first row and the two."""
+    change = (segment[1:] != segment[:-1]) | (instrument_id[1:] != instrument_id[:-1])
+    at = np.append(0, np.flatnonzero(change) + 1)
+    return np.column_stack([first + at, segment[at], instrument_id[at]]).astype(np.int64)
 
 
 @njit
@@ -128,17 +158,11 @@ def _note(found, rule, row):
 
 
 @cached()
-def _look(c, table, before, first, grid, by_series, found):
-    """Look at a batch whose first row is row `first` of its file.
-
-    found: int64 [len(RULES), 2], zeros; gets the first row of the batch that breaks each rule, and how many do.
-    """
+def _look(c, before, grid, by_series, found):
+    """Look at a batch. found: int64 [len(RULES), 2], zeros; gets the first row of the batch that breaks each rule, and
+    how many do."""
     ts, source_row, instrument_id, segment = before
-    place = np.searchsorted(table.end, first, side="right")
     for i in range(len(c.ts)):
-        while place < len(table.end) and first + i >= table.end[place]:
-            place += 1
-        inside = place < len(table.end) and first + i >= table.start[place]
         step = c.ts[i] - ts
         goes_on = not by_series or np.int64(c.instrument_id[i]) == instrument_id
         if goes_on and (step < 0 or (step == 0 and grid > 0)):
@@ -147,16 +171,26 @@ def _look(c, table, before, first, grid, by_series, found):
             _note(found, _MULTIPLE, i)
         if goes_on and c.source_row[i] < source_row:
             _note(found, _SOURCE_ROW, i)
-        if c.segment[i] != (place if inside else NO_SEGMENT):
-            _note(found, _SEGMENT, i)
-        if inside and c.instrument_id[i] != table.instrument_id[place]:
-            _note(found, _INSTRUMENT, i)
-        if inside and grid > 0 and c.segment[i] == segment and step != grid:
+        if grid > 0 and c.segment[i] != NO_SEGMENT and c.segment[i] == segment and step != grid:
             _note(found, _DISTANCE, i)
         _check_row(c, i, found)
         _check_side(c.bid_px, c.bid_sz, c.bid_ct, i, True, _BID, found)
         _check_side(c.ask_px, c.ask_sz, c.ask_ct, i, False, _ASK, found)
         ts, source_row, instrument_id, segment = c.ts[i], c.source_row[i], np.int64(c.instrument_id[i]), c.segment[i]
+
+
+@cached()
+def _place(segment, instrument_id, table, first, found):
+    """Hold segments and instruments of a batch whose first row is row `first` of its file to the table."""
+    place = np.searchsorted(table.end, first, side="right")
+    for i in range(len(segment)):
+        while place < len(table.end) and first + i >= table.end[place]:
+            place += 1
+        inside = place < len(table.end) and first + i >= table.start[place]
+        if segment[i] != (place if inside else NO_SEGMENT):
+            _note(found, _SEGMENT, i)
+        if inside and instrument_id[i] != table.instrument_id[place]:
+            _note(found, _INSTRUMENT, i)
 
 
 @njit

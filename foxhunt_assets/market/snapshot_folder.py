@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,27 @@ from foxhunt_assets.contracts.tables import LEVELS, SEGMENTS, SNAPSHOTS, arrow_s
 from foxhunt_assets.errors import BadInput, ContractBroken
 from foxhunt_assets.market.grid import ENDED_BY
 from foxhunt_assets.market.row_rules import RowRules, Rows, Table
+from foxhunt_assets.storage import Hashed, file_state
 
 SNAPSHOTS_NAME, SEGMENTS_NAME = "snapshots.arrow", "segments.parquet"
 # How the rows of a file lie: all in order of time, or series after series (one an instrument), each in order of time.
 ROW_ORDERS = ("time", "series")
+
+
+@dataclass
+class Written:
+    """What a decode found out about snapshots.arrow while its rows were in the cache, for whoever commits the folder.
+
+    file: its hash and the state it was left in. fault: the first rule that its rows broke, empty if none.
+    """
+
+    file: Hashed | None = None
+    fault: str = ""
+
+    @property
+    def hashes(self) -> dict[str, Hashed]:
+        """By file name, as `storage.build_folder` takes them."""
+        return {SNAPSHOTS_NAME: self.file} if self.file else {}
 
 
 def open_snapshots(folder: Path) -> pa.Table:
@@ -65,10 +83,11 @@ def values(chunk: pa.Array) -> np.ndarray:
     return chunk.to_numpy(zero_copy_only=True)
 
 
-def validate(folder: Path) -> None:
+def validate(folder: Path, written: Written | None = None) -> None:
     """Raise ContractBroken naming the first thing in a snapshots folder that is not what its contract says.
 
-    A batch at a time and read, not mapped: mapped rows would all count as memory of the process."""
+    written: what `snapshots.decode` said of the rows; it holds while the file is in the state that was left. Else the
+    rows are read and judged here, a batch at a time, because mapped rows would all count as memory of the process."""
     rows, segments = open_snapshots(folder), open_segments(folder)
     place = folder / SNAPSHOTS_NAME
     for table, columns, name in ((rows, SNAPSHOTS, SNAPSHOTS_NAME), (segments, SEGMENTS, SEGMENTS_NAME)):
@@ -78,8 +97,11 @@ def validate(folder: Path) -> None:
     table = segments.to_pylist()
     for text in _segment_problems(table, rows.num_rows):
         raise ContractBroken(f"{folder / SEGMENTS_NAME}: {text}")
-    parts = (np.array([s[name] for s in table], np.int64) for name in ("row_start", "row_end", "instrument_id"))
-    rules = RowRules(grid, by_series, Table(*parts))
+    if written and written.file and written.file.state == file_state(place):
+        if written.fault:
+            raise ContractBroken(f"{place}: {written.fault}")
+        return
+    rules = RowRules(grid, by_series, segment_table(segments))
     with pa.OSFile(str(place)) as source:
         reader = pa.ipc.open_file(source)
         for n in range(reader.num_record_batches):
@@ -87,6 +109,12 @@ def validate(folder: Path) -> None:
             fault = rules.first_broken(Rows(*(values(batch[name]) for name in Rows._fields)))
             if fault:
                 raise ContractBroken(f"{place}: {fault}")
+
+
+def segment_table(segments: pa.Table) -> Table:
+    """What the rules of rows look at of a segment table."""
+    names = ("row_start", "row_end", "instrument_id")
+    return Table(*(segments[name].to_numpy().astype(np.int64) for name in names))
 
 
 def _clock(place: Path, metadata: Mapping[bytes, bytes]) -> tuple[int, bool]:

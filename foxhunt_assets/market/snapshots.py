@@ -6,6 +6,7 @@ What lies in such a folder, and whether it is what its contract says, is `snapsh
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,21 @@ from foxhunt_assets.market.dbn import DbnReader, Header
 from foxhunt_assets.market.formats import header_of, is_synthetic, open_book
 from foxhunt_assets.market.passes import R_ID, R_RECORDS, Decoder
 from foxhunt_assets.market.roll import FRONT_MONTH, VOLUME, Lead, Selection, select
+from foxhunt_assets.market.row_rules import RowRules, Rows
 from foxhunt_assets.market.snapshot_folder import (
     ROW_ORDERS,
     SEGMENTS_NAME,
     SNAPSHOTS_NAME,
+    Written,
     content_hash,
+    segment_table,
     validate,
+    values,
 )
 from foxhunt_assets.market.volume import FileVolume, complete_sessions, file_volume, lead_by_volume
-from foxhunt_assets.storage import Hashed, file_state, hashed
+from foxhunt_assets.storage import Hashed, HashingFile, file_state, hashed
 
-__all__ = ["DATASET", "EVENT_CLOCK", "content_hash", "decode", "source_facts", "validate"]
+__all__ = ["DATASET", "EVENT_CLOCK", "Written", "content_hash", "decode", "source_facts", "validate"]
 
 DATASET = "GLBX.MDP3"  # the calendar and the contract facts are those of CME Globex
 EVENT_CLOCK = 0  # as grid_ms: a row an event; for inspection and checks
@@ -54,6 +59,7 @@ def decode(
     progress: Callable[[float], None] | None = None,
     earlier: Sequence[FileVolume] = (),
     known: Hashed | None = None,
+    written: Written | None = None,
 ) -> dict[str, Any]:
     """Write snapshots.arrow and segments.parquet of one file into the folder `out`; returns the report.
 
@@ -61,6 +67,7 @@ def decode(
     several names, the rows of each instrument lie together, nearest month first; the file is read once for each.
     progress: told the share of the work done, at each percent. earlier: what earlier files traded, for the mode
     `volume`. known: the file as the caller hashed it; without, it is hashed here.
+    written: where given, rows are judged and hashed as they are written, and it holds what came of that.
     BadInput on anything that cannot be used, where no row comes out, and on a file that changed since it was hashed.
     """
     if grid_ms < 0:
@@ -74,8 +81,14 @@ def decode(
     lead = _lead_by_volume(path, facts, earlier) if instrument_mode == VOLUME else None
     selections = select(path, header, facts, instrument_mode, lead)
     metadata = _file_metadata(header, facts, grid_ms, source.sha256, instrument_mode, len(selections))
-    passes, segments = _write_series(path, out, facts, grid_ms, selections, metadata, progress)
+    rules = RowRules(grid_ms * 10**6, len(selections) > 1) if written else None
+    place = out / SNAPSHOTS_NAME
+    with contextlib.closing(HashingFile(place) if written else place.open("wb")) as file:
+        passes, segments = _write_series(path, file, rules, facts, grid_ms, selections, metadata, progress)
     pq.write_table(segments, out / SEGMENTS_NAME)
+    if written and rules and isinstance(file, HashingFile):
+        written.fault = rules.fault or rules.off_table(segment_table(segments))
+        written.file = file.hashed()
     if file_state(path) != source.state:
         raise BadInput(f"{path}: changed while it was decoded; decode it again when nothing writes to it")
     report = {**_header_facts(path, header), "source_sha256": source.sha256, "grid_ms": grid_ms}
@@ -92,7 +105,8 @@ def _lead_by_volume(path: Path, facts: ContractFacts, earlier: Sequence[FileVolu
 
 def _write_series(
     path: Path,
-    out: Path,
+    file: Any,
+    rules: RowRules | None,
     facts: ContractFacts,
     grid_ms: int,
     selections: Sequence[Selection],
@@ -103,7 +117,7 @@ def _write_series(
     schema = arrow_schema(SNAPSHOTS, metadata)
     passes: list[Decoder] = []
     tables: list[pa.Table] = []
-    with pa.ipc.new_file(str(out / SNAPSHOTS_NAME), schema) as writer:
+    with pa.ipc.new_file(file, schema) as writer:
         for selection in selections:
             if passes and not _records_of(passes[0], selection):
                 continue  # the first pass has counted: nothing of this instrument is in the file
@@ -113,7 +127,7 @@ def _write_series(
                     decoder.state["rows"] = passes[-1].state["rows"]
                     decoder.state["n_segments"] = passes[-1].state["n_segments"]
                 share = _share(progress, len(passes), len(selections))
-                tables.append(_write_all(reader, decoder, writer, schema, facts, share))
+                tables.append(_write_all(reader, decoder, rules, writer, schema, facts, share))
             passes.append(decoder)
     if progress and len(passes) < len(selections):
         progress(1.0)
@@ -146,19 +160,24 @@ def _quality(path: Path, header: Header, assumed: Sequence[str], download: batch
 def _write_all(
     reader: DbnReader | CsvReader,
     decoder: Decoder,
+    rules: RowRules | None,
     writer: pa.RecordBatchFileWriter,
     schema: pa.Schema,
     facts: ContractFacts,
     progress: Callable[[float], None] | None,
 ) -> pa.Table:
-    """Drive the pass: each time it has rows they go to the file. Returns the segment table."""
+    """Drive the pass: each time it has rows they are judged and go to the file. Returns the segment table."""
     found: list[np.ndarray] = []
     output = grid.rows_of(decoder.clock, schema)
+    columns_of = Rows(*(values(output[name]) for name in Rows._fields))
 
     def drain(ready: Iterator[None]) -> None:
         for _ in ready:
             found.append(decoder.state["segments"][: int(decoder.state["n_segments_out"])].copy())
-            writer.write_batch(output.slice(0, int(decoder.state["n_out"])))
+            n = int(decoder.state["n_out"])
+            if rules:
+                rules.first_broken(Rows(*(column[:n] for column in columns_of)))
+            writer.write_batch(output.slice(0, n))
 
     told = -1
     for records in reader.batches():

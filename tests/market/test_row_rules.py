@@ -44,6 +44,14 @@ def compiled(c: dict[str, np.ndarray], grid: int, by_series: bool, table: Table,
     return [rules.first_broken(Rows(**{n: v[part] for n, v in c.items()})) for part in (slice(cut), slice(cut, None))]
 
 
+def as_they_are_made(c: dict[str, np.ndarray], grid: int, by_series: bool, table: Table, cut: int) -> str:
+    """What the rules say when the table is known only after all rows."""
+    rules = RowRules(grid, by_series)
+    for part in (slice(cut), slice(cut, None)):
+        rules.first_broken(Rows(**{n: v[part] for n, v in c.items()}))
+    return rules.fault or rules.off_table(table)
+
+
 def damage(c: dict[str, np.ndarray], rng: np.random.Generator) -> None:
     """A value changed; or a level taken away whole; or the clock put forward from some row on."""
     row = rng.integers(len(c["ts"]))
@@ -66,6 +74,9 @@ def test_random_damage_is_named_as_by_the_rules_in_numpy(tmp_path: Path, grid_ms
     sound, table = rows_of(tmp_path, grid_ms)
     n, grid = len(sound["ts"]), grid_ms * 10**6
     assert compiled(sound, grid, True, table, n // 2) == ["", ""]
+    assert as_they_are_made(sound, grid, True, table, n // 2) == ""
+    for short in (Table(*(column[:-1] for column in table)), Table(*(column[1:] for column in table))):
+        assert "than the table says" in as_they_are_made(sound, grid, True, short, n // 2)
     rng = np.random.default_rng(grid_ms)
     named = set()
     for _ in range(2_000):
@@ -78,6 +89,8 @@ def test_random_damage_is_named_as_by_the_rules_in_numpy(tmp_path: Path, grid_ms
         named.add(want.partition(": ")[2].partition(" (")[0])
         cut = compiled(c, grid, by_series, table, n // 2)
         assert bool(cut[0] or cut[1]) == bool(want), "where a batch ends hides nothing"
+        late = as_they_are_made(c, grid, by_series, table, n // 2)
+        assert bool(late) == bool(want), "nor does a table that comes last"
     on_the_grid = {"ts is no multiple of {grid} ns", "not {grid} ns after the row before"}
     reachable = {rule.format(grid=grid) for rule in RULES if grid or rule not in on_the_grid}
     assert named - {""} == reachable, "every rule has been broken"

@@ -459,6 +459,46 @@ def test_an_outright_without_records_costs_no_pass_and_makes_no_row(tmp_path: Pa
     assert report["instruments"] == ["ESH4"] and len(c["ts"]) == 1
 
 
+def test_rows_are_judged_and_hashed_as_they_are_written(tmp_path: Path) -> None:
+    """Levels not best first: told by the decode, and by the reader of the file once it is touched."""
+    records = [mbp(T0), mbp(T0 + 300 * MS)]
+    records[1]["levels"]["bid_px"][0, :2] = records[1]["levels"]["bid_px"][0, 1::-1]
+    path, said = made.write_mbp(tmp_path / "a.dbn", records), "row 2: bid prices are not best first"
+    made_of = {}
+    for name, touch in (("kept", False), ("touched", True)):
+        out, written = tmp_path / name, snapshots.Written()
+        out.mkdir()
+        snapshots.decode(path, out, ES, 250, written=written)
+        arrow = out / "snapshots.arrow"
+        assert written.file == storage.hashed(arrow) and said in written.fault
+        if touch:
+            rewrite(out, open_snapshots(out).slice(0, 1))
+            (out / "segments.parquet").unlink()
+            pq.write_table(pa.Table.from_pylist([], schema=arrow_schema(SEGMENTS)), out / "segments.parquet")
+            said = "row 0: another segment than the table says"
+        with pytest.raises(ContractBroken, match=said):
+            snapshots.validate(out, written)
+        want = storage.file_sha256(arrow)
+        manifest = storage.commit(out, tmp_path / f"{name}-committed", {}, known=written.hashes)
+        assert manifest["files"]["snapshots.arrow"]["sha256"] == want
+        made_of[name] = want == written.file.sha256
+    assert made_of == {"kept": True, "touched": False}
+
+
+def test_a_hash_made_on_the_way_is_taken_only_of_the_file_as_it_was_left(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    file = storage.HashingFile(tmp_path / "a" / "x")
+    file.write(b"one")
+    file.write(memoryview(b"two"))
+    file.close()
+    assert file.hashed().sha256 == hashlib.sha256(b"onetwo").hexdigest()
+    left = storage.Hashed("not the hash of the bytes", file.hashed().state)
+    manifest = storage.commit(tmp_path / "a", tmp_path / "b", {}, known={"x": left})
+    assert manifest["files"]["x"] == {"sha256": left.sha256, "bytes": 6}, "the bytes are not read again"
+    with pytest.raises(BadInput, match="changed since it was committed"):
+        storage.verify(tmp_path / "b")
+
+
 def test_rows_out_of_time_order_are_a_fault_unless_series_lie_one_after_another(tmp_path: Path) -> None:
     path = parent_file(tmp_path, [0, 300])
     decoded(path, 250, "all")
