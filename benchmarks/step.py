@@ -20,14 +20,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from foxhunt_assets.contracts.instruments import contract
 from foxhunt_assets.simulator.actions import N_ACTIONS
 from foxhunt_assets.simulator.trades import TradeLog
-from foxhunt_assets.trainer import loop
+from foxhunt_assets.trainer import loop, reward
 from foxhunt_assets.trainer.assemble import Assembly, assemble
 from foxhunt_assets.trainer.capture import Runner
 from foxhunt_assets.trainer.config import TrainerConfig, from_profile
@@ -35,8 +37,10 @@ from foxhunt_assets.trainer.diag import DiagWriter
 from foxhunt_assets.trainer.outbox import Outbox
 from foxhunt_assets.trainer.program import Flags
 from foxhunt_assets.trainer.run_spec import RunSpec
+from foxhunt_assets.trainer.world import World
 from kernels import build
 from kernels.lob import op as lob
+from kernels.philox import op as philox
 from tests.trainer.fold_by_hand import make_fold_on_disk
 
 ROW = ("collect", "measure", "advance")
@@ -243,6 +247,20 @@ def simulator(bench: Bench, say: Callable[..., None]) -> None:
 
         ms = replay_ms(captured(steps).replay) / STEPS_A_GRAPH
         say(f"simulator alone, B={accounts:,}", ms=ms, per_s=accounts / ms * 1e3, unit="account-steps/s")
+        ms = replay_ms(captured(partial(_act_to_reward, world)).replay) / STEPS_A_GRAPH
+        say(f"random action to reward, B={accounts:,}", ms=ms, per_s=accounts / ms * 1e3, unit="account-steps/s")
+
+
+def _act_to_reward(world: World) -> None:
+    """64 steps: a random action, the simulator with observation and legal actions, whitened reward, next episodes."""
+    b, point_lot_cents = world.buffers, contract(world.tape.spec.root).multiplier_cents
+    rows = torch.arange(world.config.model.accounts, device=world.device)
+    for _ in range(STEPS_A_GRAPH):
+        actions = philox.words(world.seed, "action", world.clock.step, rows, 1)[:, 0] % N_ACTIONS
+        o = world.simulator.step(actions, world.clock.step, b["entry_signs"], False)
+        reward.apply(b, o.core_cents, o.fee_cents, point_lot_cents, learn=True)
+        world.simulator.advance(world.clock.step)
+        world.clock.row_done()
 
 
 def captured(call: Callable[[], Any]) -> torch.cuda.CUDAGraph:
@@ -308,7 +326,7 @@ def _bare_fill(px: torch.Tensor, sz: torch.Tensor, at: torch.Tensor, lots: torch
 
 def twins(bench: Bench, say: Callable[..., None]) -> None:
     """The same lists from the kernels' twins in torch: captured by hand, and through torch.compile reduce-overhead."""
-    build.on_gpu = lambda x: False  # type: ignore[assignment]
+    build.on_gpu = lambda x: False
     run = filled(bench.run(bench.config(128)))
     for what, names in {"collection row": ROW, "learning minibatch": ("learn",)}.items():
         say(f"{what} of the twins, captured by hand", ms=lists_ms(run, Flags(), *names))
