@@ -7,7 +7,6 @@ from collections.abc import Mapping
 import torch
 from torch.nn import functional as F
 
-from kernels.expectation import op as expectation
 from kernels.heads import op as kernel
 from kernels.heads.op import Outputs, Weights
 
@@ -17,11 +16,6 @@ Params = Mapping[str, torch.Tensor]
 def q_logits(p: Params, h: torch.Tensor, n_actions: int) -> torch.Tensor:
     """C51 logits [R, A, N] (Bellemare 2017, 1707.06887)."""
     return F.linear(h, p["q_out_w"], p["q_out_b"]).view(h.shape[0], n_actions, -1)
-
-
-def expected_q(logits: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
-    """E[Q] [R, A]: support [N] weighted by the softmax over atoms; carries no gradient."""
-    return expectation.expected(logits, support)
 
 
 def pi_logits(p: Params, h: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,6 @@ from kernels.cfc import op as cfc
 from kernels.digest import op as digest
 from kernels.distances import op as distances
 from kernels.events import op as events
-from kernels.expectation import op as expectation
 from kernels.frd import op as frd
 from kernels.gae import op as gae
 from kernels.gather import op as gather
@@ -202,15 +201,6 @@ class cfc_cells:
     def call(x):
         h, gate = cfc.cell(x["x"], x["z"], x["dt"])
         return h, gate, *cfc.cell_backward(x["x"], x["z"], x["dt"], gate, x["dh"])
-
-
-@case("expectation_rows", ulps=8)
-class expectations:
-    def inputs(g):
-        return {"logits": torch.randn(13, 11, 21, generator=g) * 3, "support": torch.linspace(-1.5, 1.5, 21)}
-
-    def call(x):
-        return (expectation.expected(x["logits"], x["support"]),)
 
 
 @case("heads_acting", ulps=16)

@@ -1,1 +1,0 @@
-"""Expected value of a categorical distribution given by its logits."""
