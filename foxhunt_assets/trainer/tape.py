@@ -53,11 +53,6 @@ class Tape:
     segment_start: torch.Tensor
     trade_dates: tuple[str, ...]
 
-    def windows(self, anchors: torch.Tensor, window: int) -> torch.Tensor:
-        """int64 [R, K] rows of the windows ending at `anchors`; before a segment its first row stands in."""
-        back = torch.arange(1 - window, 1, device=anchors.device)
-        return torch.maximum(anchors[:, None] + back, self.segment_start[anchors][:, None])
-
 
 def load_tape(fold_dir: Path, snapshots: Mapping[str, str], config: TrainerConfig, device: str) -> Tape:
     """Read a fold. BadInput names the file where configuration and fold disagree."""

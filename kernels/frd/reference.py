@@ -12,11 +12,3 @@ def gradient(logits: torch.Tensor, labels: torch.Tensor, anchors: torch.Tensor) 
     chosen = torch.nn.functional.one_hot(here.clamp_min(0), logits.shape[-1])
     slope = (torch.softmax(logits, dim=-1) - chosen) / valid.sum().clamp_min(1)
     return torch.where(valid[..., None], slope, 0.0)
-
-
-def mean_loss(logits: torch.Tensor, labels: torch.Tensor, anchors: torch.Tensor) -> torch.Tensor:
-    """0-dim: what `gradient` is the gradient of."""
-    here = labels[anchors]
-    picked = torch.log_softmax(logits, dim=-1).gather(-1, here.clamp_min(0)[..., None])[..., 0]
-    valid = here >= 0
-    return -(picked * valid).sum() / valid.sum().clamp_min(1)

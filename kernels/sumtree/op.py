@@ -19,13 +19,6 @@ def _check_tree(tree: torch.Tensor) -> None:
         raise ValueError(f"tree: {words} words, expected twice a power of two")
 
 
-def new_tree(capacity: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    """An empty tree, float32 [2 capacity]; ValueError where capacity is not a power of two."""
-    if capacity < 1 or capacity & (capacity - 1):
-        raise ValueError(f"capacity: {capacity} is not a power of two")
-    return torch.zeros(2 * capacity, dtype=torch.float32, device=device)
-
-
 def rebuild(tree: torch.Tensor) -> None:
     """Recompute every inner node from the leaves, in place, pairwise a level at a time."""
     _check_tree(tree)

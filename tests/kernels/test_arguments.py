@@ -47,8 +47,6 @@ WRONG = {
     "one atom": ("atoms", lambda: c51.shifted_atoms(F[:, 0], F[:, 0], *SPAN, 1)),
     "positions in float64": ("positions", lambda: c51.project_atoms(F, F.double(), *SPAN)),
     "target too narrow": ("target", lambda: c51.cross_entropy(F, F[:, :2])),
-    "capacity 3": ("capacity", lambda: sumtree.new_tree(3)),
-    "capacity 0": ("capacity", lambda: sumtree.new_tree(0)),
     "a tree of 6 words": ("tree", lambda: sumtree.rebuild(torch.zeros(6))),
     "a tree in float64": ("tree", lambda: sumtree.sample(torch.zeros(8).double(), torch.zeros(1))),
     "indices in int32": ("indices", lambda: sumtree.update(torch.zeros(8), I32[0], torch.zeros(3))),

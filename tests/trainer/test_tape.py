@@ -94,14 +94,6 @@ def test_a_row_takes_680_bytes(fold):
     assert sum(distinct.values()) == 680 * ROWS * SESSIONS
 
 
-def test_windows_are_rows_and_the_first_of_a_segment_stands_in(fold):
-    tape = load(fold)
-    rows = tape.windows(torch.tensor([0, 2, ROWS - 1, ROWS, ROWS + 1]), 4)
-    assert rows.tolist() == [
-        [0, 0, 0, 0], [0, 0, 1, 2], [ROWS - 4, ROWS - 3, ROWS - 2, ROWS - 1], [ROWS] * 4, [ROWS, ROWS, ROWS, ROWS + 1],
-    ]  # fmt: skip
-
-
 def _cut(path):
     path.write_bytes(path.read_bytes()[:-50])
 
