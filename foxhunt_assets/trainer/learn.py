@@ -132,7 +132,7 @@ class Learner:
             Stage(
                 "backward_encoder",
                 self.backward_encoder,
-                ("grad_h_t_combined", "learn_gate"),
+                ("grad_h_t_combined", "learn_gate", "weights"),
                 (),
                 ("grads", "stats_optim"),
             ),

@@ -57,19 +57,19 @@ def _training_steps(
 ) -> Row:
     """Steps [done, n_steps); the last row of diagnostics."""
     c = spec.config
-    first, update = done.get("step", 0), done.get("update", 0)
+    first = done.get("step", 0)
     ticker = Ticker(say, c.run.n_steps, done.get("elapsed_s", 0.0))
     writer = DiagWriter(resume.diag)
     log = RowLog(run, writer, ticker, trades)
     with Outbox(run.world.device, log.take) as outbox:
         for step in range(first, c.run.n_steps):
             flags = Flags(closes=(step + 1) % c.learning.window_rows == 0, last=step == c.run.n_steps - 1)
-            update += _training_row(run, flags)
+            _training_row(run, flags)
             outbox.post(run.diag.outgoing)
             if (step + 1) % c.run.checkpoint_every == 0 and not flags.last:
                 outbox.flush()
                 meta = {
-                    "step": step + 1, "update": update, "elapsed_s": ticker.elapsed, "diag_bytes": writer.flush(),
+                    "step": step + 1, "elapsed_s": ticker.elapsed, "diag_bytes": writer.flush(),
                     "machine": artefacts.machine(run.world),
                 }  # fmt: skip
                 resume.save(run.world, trades.state(), meta)
@@ -78,23 +78,22 @@ def _training_steps(
     return log.row
 
 
-def _training_row(run: Assembly, flags: Flags) -> int:
-    """One row with frozen weights; once it fills the window, epochs x minibatches of learning, whose number it
-    returns. Then the row is measured and ended accounts start anew."""
+def _training_row(run: Assembly, flags: Flags) -> None:
+    """One row with frozen weights; once it fills the window, epochs x minibatches of learning. Then the row is
+    measured and ended accounts start anew."""
     if not flags.closes:
         run.runner.run(flags, "collect", "measure", "advance")
-        return 0
+        return
     c = run.world.config.learning
     if c.per_step:
         run.runner.run(flags, "collect", "shuffle", "learn", "measure", "advance")
-        return 1
+        return
     run.runner.run(flags, "collect")
     for _ in range(c.epochs):
         run.runner.run(Flags(), "shuffle")
         for _ in range(c.minibatches):
             run.runner.run(Flags(), "learn")
     run.runner.run(flags, "measure", "advance")
-    return c.epochs * c.minibatches
 
 
 class RowLog:
