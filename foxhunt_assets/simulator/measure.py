@@ -1,33 +1,27 @@
 """What the simulator alone can measure of a diag row: positions, orders, units, trails, money.
 
 A step's numbers are gathered on the device (`Counters.update`) into two packed rows and the running totals, as exact
-integers where the definition allows it; `Counters.leaves` reads the rows on the host and divides. Definitions are
-those of contracts/diag_leaves.tsv.
+integers where the definition allows it; what leaves are made of them on the host is in measure_leaves.py.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Literal
 
 import torch
 
 from foxhunt_assets.contracts.buffers import BufferSpec
-from foxhunt_assets.contracts.diag import leaves as contract_leaves
 from foxhunt_assets.contracts.tables import ABSENT_PX
 from foxhunt_assets.simulator.actions import LARGE_ENTRIES
 from foxhunt_assets.simulator.config import MAX_UNITS, EnvConfig
 from foxhunt_assets.simulator.market_view import MarketView
+from foxhunt_assets.simulator.measure_leaves import DEPTHS, IMBALANCE_DEPTHS, SIZE_CLASSES, Leaves, leaves
 from foxhunt_assets.simulator.simulator import Simulator, StepOutcome
 from foxhunt_assets.simulator.state import N_HORIZONS, Buffers, Units, load_units
 from foxhunt_assets.simulator.units import REASONS, TRADE_FIELDS
 from kernels import build
 from kernels.tally import op as tally
 
-SIZE_CLASSES = ("quarter", "half", "full")
-DEPTHS = (1, 2, 3, 5, 10)
-IMBALANCE_DEPTHS = (1, 5, 10)
 _NEVER = torch.iinfo(torch.int64).min
 _FIRST_FORCED = REASONS.index("session")
 _AT = {name: i for i, name in enumerate(TRADE_FIELDS)}
@@ -57,23 +51,6 @@ ROW_FLOATS: tuple[str, ...] = (
     "distance", "distance_min", "distance_max", "initial_r", "open_r", "touch_take", "microprice_dev", "account_std",
     *(f"imbalance_l{d}" for d in IMBALANCE_DEPTHS),
 )  # fmt: skip
-
-_FAMILIES = ("pyramid.", "trail.", "position.", "trading.", "lob.")
-_OF_THE_TRAINER = ("trading.shaped_reward_close_event_cum", "trading.raw_reward_sum", "trading.trade_duration_ema")
-_SINGLE = (
-    "data.anchor_mean", "data.anchor_min", "data.anchor_max", "data.anchor_unique_frac",
-    "data.segment_count_in_batch", "data.episode_starts_step", "data.episode_age_mean", "data.terminated_step",
-    "data.truncated_step", "data.purge_margin_min", "data.segment_rows_left_min", "gates.pyramid_add_step",
-    "gates.ineffective_frac", "audit.hold_one_lot_usd_cum",
-    *(f"frd.h{h + 1}.agree_pnl_usd_cum" for h in range(N_HORIZONS)),
-)  # fmt: skip
-
-# What `Counters.leaves` gives, in contract order.
-LEAVES: tuple[str, ...] = tuple(
-    leaf.path
-    for leaf in contract_leaves()
-    if leaf.path in _SINGLE or (leaf.path.startswith(_FAMILIES) and leaf.path not in _OF_THE_TRAINER)
-)
 
 Row = dict[str, torch.Tensor]
 
@@ -153,8 +130,8 @@ class Counters:
             last_usable_row=sim.walk.last_usable_row,
         )
 
-    def leaves(self, phase: Literal["train", "eval"]) -> dict[str, int | float | bool]:
-        """The last step's leaves, LEAVES in order. Waits for the device."""
+    def leaves(self, phase: Literal["train", "eval"]) -> Leaves:
+        """The last step's leaves, measure_leaves.LEAVES in order. Waits for the device."""
         read = {name: self.buffers[f"diag_sim_{name}"].tolist() for name in ("ints", "floats", "totals", "pnl_squares")}
         return self.finish(phase, **read)
 
@@ -165,10 +142,10 @@ class Counters:
         floats: list[float],
         totals: list[int],
         pnl_squares: list[float],
-    ) -> dict[str, int | float | bool]:
+    ) -> Leaves:
         """Leaves of a step from its four buffers as they were read back: no device is asked."""
         return leaves(
-            self.env, self.accounts, self.tick_cents, phase, dict(zip(ROW_INTS, ints)), dict(zip(ROW_FLOATS, floats)),
+            self.accounts, self.tick_cents, phase, dict(zip(ROW_INTS, ints)), dict(zip(ROW_FLOATS, floats)),
             dict(zip(TOTALS, totals)), pnl_squares[0],
         )  # fmt: skip
 
@@ -337,171 +314,3 @@ def _distinct(values: torch.Tensor) -> torch.Tensor:
 
 def _pack(values: Row, names: tuple[str, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.stack([values[name].to(dtype) for name in names])
-
-
-def _over(value: float, count: float) -> float:
-    """A mean; an empty denominator gives 0."""
-    return value / count if count else 0.0
-
-
-def leaves(
-    env: EnvConfig,
-    accounts: int,
-    tick_cents: int,
-    phase: Literal["train", "eval"],
-    ints: Mapping[str, int],
-    floats: Mapping[str, float],
-    totals: Mapping[str, int],
-    pnl_squares: float,
-) -> dict[str, int | float | bool]:
-    """Leaves from one packed row (ROW_INTS, ROW_FLOATS) and the totals after it (TOTALS)."""
-    found: dict[str, int | float | bool] = {
-        **_data_leaves(accounts, ints),
-        **_unit_leaves(accounts, ints, floats, totals),
-        **_position_leaves(accounts, ints, totals, phase),
-        **_trading_leaves(accounts, tick_cents, ints, floats, totals, pnl_squares),
-        **_lob_leaves(accounts, ints, floats),
-        "gates.pyramid_add_step": ints["units_added"],
-        "gates.ineffective_frac": ints["ineffective"] / accounts,
-        "audit.hold_one_lot_usd_cum": totals["market_half_ticks"] * tick_cents / 200,
-    }
-    for h in range(N_HORIZONS):
-        found[f"frd.h{h + 1}.agree_pnl_usd_cum"] = totals[f"agree_pnl_h{h + 1}"] / 100
-    return {path: found[path] for path in LEAVES}
-
-
-def _data_leaves(accounts: int, i: Mapping[str, int]) -> dict[str, int | float | bool]:
-    return {
-        "data.anchor_mean": i["anchor"] / accounts,
-        "data.anchor_min": i["anchor_min"],
-        "data.anchor_max": i["anchor_max"],
-        "data.anchor_unique_frac": i["anchor_distinct"] / accounts,
-        "data.segment_count_in_batch": i["segment_distinct"],
-        "data.episode_starts_step": i["starts"],
-        "data.episode_age_mean": i["age"] / accounts,
-        "data.terminated_step": i["terminated"],
-        "data.truncated_step": i["truncated"],
-        "data.purge_margin_min": i["purge_margin_min"],
-        "data.segment_rows_left_min": i["segment_rows_left_min"],
-    }
-
-
-def _unit_leaves(
-    accounts: int, i: Mapping[str, int], f: Mapping[str, float], t: Mapping[str, int]
-) -> dict[str, int | float | bool]:
-    out: dict[str, int | float | bool] = {
-        "pyramid.max_units_reached": i["full_stack"] > 0,
-        "pyramid.open_r_mean": _over(f["open_r"], i["units"]),
-        "pyramid.units_max": i["units_max"],
-        "pyramid.full_stack_frac": i["full_stack"] / accounts,
-        "pyramid.unit_close_step": i["closed_singly"],
-        "trail.distance_mean": _over(f["distance"], i["units"]),
-        "trail.distance_min": f["distance_min"],
-        "trail.distance_max": f["distance_max"],
-        "trail.initial_r_mean": _over(f["initial_r"], i["units"]),
-        "trail.tighten_step": i["tightened"],
-        "trail.loosen_step": i["loosened"],
-        "trail.fired_step": i["trail_closes"],
-        "trail.fired_pnl_usd_cum": t["trail_pnl"] / 100,
-    }
-    for u in range(1, MAX_UNITS + 1):
-        active = i[f"unit{u}_active"]
-        out[f"pyramid.unit{u}.active_frac"] = active / accounts
-        out[f"pyramid.unit{u}.lots_mean"] = _over(i[f"unit{u}_lots"], active)
-        out[f"pyramid.unit{u}.age_mean"] = _over(i[f"unit{u}_age"], active)
-    for size in SIZE_CLASSES:
-        out[f"trail.trail_fire_rate_{size}"] = _over(t[f"trail_steps_{size}"], t[f"steps_{size}"])
-        out[f"trail.hold_time_at_exit_{size}"] = _over(t[f"close_hold_{size}"], t[f"closes_{size}"])
-    return out
-
-
-def _position_leaves(
-    accounts: int, i: Mapping[str, int], t: Mapping[str, int], phase: Literal["train", "eval"]
-) -> dict[str, int | float | bool]:
-    out: dict[str, int | float | bool] = {
-        "position.flat_steps_max": i["flat_steps_max"],
-        "position.abs_lots_mean": i["lots_abs"] / accounts,
-        "position.abs_lots_max": i["lots_abs_max"],
-        "position.long_frac": i["long"] / accounts,
-        "position.short_frac": i["short"] / accounts,
-        "position.net_lots_sum": i["lots_net"],
-        "position.gross_notional_usd": i["gross_notional"] / 100,
-        "position.unrealized_pnl_usd_sum": i["open"] / 100,
-        "position.unrealized_pnl_usd_min": i["open_min"] / 100,
-        "position.hold_steps_mean": _over(i["hold_steps"], i["long"] + i["short"]),
-        "position.net_notional_usd": i["net_notional"] / 100,
-    }
-    for size in SIZE_CLASSES:
-        share = _over(t[f"steps_{size}"], t["account_steps"])
-        out[f"position.action_dist_eval_{size}"] = share if phase == "eval" else 0.0
-    return out
-
-
-def _trading_leaves(
-    accounts: int,
-    tick_cents: int,
-    i: Mapping[str, int],
-    f: Mapping[str, float],
-    t: Mapping[str, int],
-    pnl_squares: float,
-) -> dict[str, int | float | bool]:
-    trades, losses = t["trades"], t["trades"] - t["wins"]
-    return {
-        "trading.realized_pnl_usd_delta": i["pnl"] / 100,
-        "trading.realized_pnl_usd_cum": t["pnl"] / 100,
-        "trading.total_trades": trades,
-        "trading.win_rate": _over(t["wins"], trades),
-        "trading.avg_hold_steps": _over(t["hold_steps"], trades),
-        "trading.closes_step": i["closes"],
-        "trading.account_pnl_usd_max": i["account_high"] / 100,
-        "trading.account_pnl_usd_min": i["account_low"] / 100,
-        "trading.avg_win_usd": _over(t["win_pnl"], t["wins"]) / 100,
-        "trading.avg_loss_usd": _over(t["win_pnl"] - t["pnl"], losses) / 100,
-        "trading.forced_close_pnl_usd_cum": t["forced_pnl"] / 100,
-        "trading.long_pnl_usd_cum": t["long_pnl"] / 100,
-        "trading.large_entry_pnl_usd_cum": t["large_pnl"] / 100,
-        "trading.cash_flow_usd_cum": i["cash"] / 100,
-        "trading.best_trade_usd": t["trade_high"] / 100 if trades else 0.0,
-        "trading.worst_trade_usd": t["trade_low"] / 100 if trades else 0.0,
-        "trading.equity_usd": i["equity"] / 100,
-        "trading.drawdown_usd": (t["equity_high"] - i["equity"]) / 100,
-        "trading.max_drawdown_usd": t["drawdown_high"] / 100,
-        "trading.per_close_ratio": _mean_over_std(trades, t["pnl"], pnl_squares),
-        "trading.fees_usd_cum": t["fees"] / 100,
-        "trading.slippage_usd_cum": t["slippage_half_ticks"] * tick_cents / 200,
-        "trading.account_pnl_usd_std": f["account_std"] / 100,
-        "trading.accounts_profitable_frac": i["profitable"] / accounts,
-    }
-
-
-def _mean_over_std(n: int, total: int, squares: float) -> float:
-    """Mean over sample standard deviation (ddof 1); 0 below two values or without spread."""
-    if n < 2:
-        return 0.0
-    variance = (squares - total * total / n) / (n - 1)
-    return total / n / math.sqrt(variance) if variance > 0 else 0.0
-
-
-def _lob_leaves(accounts: int, i: Mapping[str, int], f: Mapping[str, float]) -> dict[str, int | float | bool]:
-    out: dict[str, int | float | bool] = {
-        "lob.spread_ticks_mean": _over(i["spread"], i["two_sided"]),
-        "lob.spread_ticks_max": i["spread_max"] if i["two_sided"] else 0,
-        "lob.microprice_dev_ticks_mean": _over(f["microprice_dev"], i["two_sided"]),
-        "lob.orders_step": i["orders"],
-        "lob.fills_step": i["fills"],
-        "lob.fill_lots_step": i["fill_lots"],
-        "lob.touch_take_frac_mean": _over(f["touch_take"], i["touch_fills"]),
-        "lob.rejected_step": i["rejected"],
-        "lob.slippage_ticks_mean": _over(i["slippage_half_ticks"], 2 * i["fill_lots"]),
-        "lob.levels_consumed_max": i["levels_max"],
-        "lob.fees_usd_step": i["fees"] / 100,
-        "lob.policy_orders_step": i["policy_orders"],
-        "lob.buy_lots_step": i["buy_lots"],
-        "lob.fill_lag_ms_mean": _over(i["lag_ns"], i["fills"]) / 1e6,
-    }
-    for d in IMBALANCE_DEPTHS:
-        out[f"lob.imbalance_l{d}"] = f[f"imbalance_l{d}"] / accounts
-    for side in ("bid", "ask"):
-        for d in DEPTHS:
-            out[f"lob.{side}_depth_l{d}"] = i[f"{side}_depth_l{d}"] / accounts
-    return out

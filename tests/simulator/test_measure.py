@@ -13,6 +13,7 @@ import torch
 from foxhunt_assets.contracts.diag import leaves as contract_leaves
 from foxhunt_assets.simulator import measure
 from foxhunt_assets.simulator.config import EnvConfig
+from foxhunt_assets.simulator.measure_leaves import LEAVES
 from foxhunt_assets.simulator.simulator import Simulator
 from foxhunt_assets.simulator.trades import TradeLog
 from foxhunt_assets.simulator.walk import EvalWalk, TrainWalk, session_end_rows
@@ -81,7 +82,7 @@ def test_leaves_are_the_contracts_paths_types_and_bounds(phase):
     contract = {leaf.path: leaf for leaf in contract_leaves()}
     kinds = {"int": int, "float": float, "bool": bool}
     for row in phase.rows:
-        assert tuple(row) == measure.LEAVES
+        assert tuple(row) == LEAVES
         for path, value in row.items():
             leaf = contract[path]
             assert type(value) is kinds[leaf.dtype], path
@@ -92,11 +93,11 @@ def test_leaves_are_the_contracts_paths_types_and_bounds(phase):
 
 def test_every_family_is_whole():
     groups = {"pyramid", "trail", "position", "trading", "lob"}
-    left_out = {leaf.path for leaf in contract_leaves() if leaf.path.split(".")[0] in groups} - set(measure.LEAVES)
+    left_out = {leaf.path for leaf in contract_leaves() if leaf.path.split(".")[0] in groups} - set(LEAVES)
     assert left_out == {
         "trading.shaped_reward_close_event_cum", "trading.raw_reward_sum", "trading.trade_duration_ema",
     }  # fmt: skip
-    assert len(measure.LEAVES) == len(set(measure.LEAVES)) == 113
+    assert len(LEAVES) == len(set(LEAVES)) == 113
 
 
 def test_equity_by_two_routes_and_from_cash(phase):
