@@ -51,7 +51,7 @@ class DiagBuilder:
         self.held = held or {}
         self.rules = {leaf.path: leaf.phase_rule for leaf in live_leaves()}
         self._casts = {path: cast for path, cast in _casts().items() if path != "elapsed_s"}
-        self._fills: Row = {}
+        self._fills: Row | None = None  # known from the first row on
         self.packing = Packing(self._groups(), world.device)
         self.outgoing: tuple[torch.Tensor, ...] = ()
 
@@ -109,7 +109,7 @@ class DiagBuilder:
         measured = self.packing.finish(floats, ints)
         if not self.w.evaluating and self.w.config.learning.per_step:
             measured |= dict.fromkeys(_OF_A_WINDOW, 0)
-        if not self._fills:
+        if self._fills is None:
             self._fills = self._unmeasured(measured)
         measured |= self._fills
         if len(measured) != len(self._casts):

@@ -24,7 +24,8 @@ from foxhunt_assets.contracts.sidecar import read_diag
 from foxhunt_assets.determinism.compare import compare_runs
 from foxhunt_assets.errors import BadInput, ContractBroken
 from foxhunt_assets.trainer import checkpoint, diag, loop, rollout
-from foxhunt_assets.trainer.program import StageFault
+from foxhunt_assets.trainer.assemble import assemble
+from foxhunt_assets.trainer.program import Flags, StageFault
 from foxhunt_assets.trainer.run_spec import RunSpec
 from kernels.build import KernelError
 from tests.trainer.fold_by_hand import evaluation_of, make_fold_on_disk, tiny_config
@@ -336,9 +337,6 @@ def test_no_live_leaf_is_constant_over_200_steps_unless_the_contract_says_why(tr
 
 
 def test_every_buffer_is_written_and_read_by_some_stage(trained, tmp_path):
-    from foxhunt_assets.trainer.assemble import assemble
-    from foxhunt_assets.trainer.program import Flags
-
     run = assemble(_other(trained, tmp_path))
     assert run.program.unwired() == []
     run.world.simulator.reset(0)
@@ -346,6 +344,14 @@ def test_every_buffer_is_written_and_read_by_some_stage(trained, tmp_path):
         flags = Flags(closes=step == 31)
         for name in ("collect", *(["shuffle", "learn"] if flags.closes else []), "measure", "advance"):
             (run.program.audit if step in (0, 31) else run.program.run)(name, flags)
+
+
+def test_an_evaluation_writes_what_its_stages_declare(trained):
+    run = assemble(evaluation_of(trained))
+    run.world.simulator.reset(0)
+    for flags in (Flags(), Flags(), Flags(last=True, drain=True)):
+        for name in ("collect", "measure", "advance"):
+            run.program.audit(name, flags)
 
 
 @pytest.mark.slow
