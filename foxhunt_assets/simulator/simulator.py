@@ -54,9 +54,9 @@ class Simulator:
             raise BadInput(f"simulator: the walk has {walk.accounts} accounts, {accounts} are wanted")
         self.env, self.market, self.walk, self.buffers = env, market, walk, buffers
         self.accounts, self.window = accounts, window
-        self.segment_first, self.segment_last = segment_bounds(market.segment)
+        first, self.segment_last = segment_bounds(market.segment)
         rows = torch.arange(market.rows, device=market.device)
-        self._warm = rows - self.segment_first + 1 >= window
+        self._warm = rows - first + 1 >= window
         self._device = OnDevice(env, market, walk, buffers, self._warm) if build.on_gpu(market.ts) else None
 
     def reset(self, step: Step) -> None:

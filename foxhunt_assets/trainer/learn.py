@@ -76,6 +76,7 @@ class Learner:
         self.m = c.window_rows * world.config.model.accounts // c.window_minibatches
         limits = {"beta1": c.beta1, "beta2": c.beta2, "eps": c.adam_eps, "weight_decay": c.weight_decay}
         self.adam = AdamW(world.layout.branches, self._rates(), **limits, clip=c.grad_clip)
+        assert self.adam.names == OPTIM[: len(self.adam.names)], "AdamW's statistics lie in another order than OPTIM"
         self.ppo = ppo.PPO(c.clip_eps, c.value_clip, c.entropy_coef, world.pi_floor, c.kl_stop)
         self.double_q = td.DoubleQ(c.gamma, PRIORITY_EPS, c.per_alpha)
         self.head_grads = world.layout.views(b["grads"])
