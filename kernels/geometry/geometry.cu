@@ -10,7 +10,8 @@
 #define MERGE_UNITS 32
 #define NUMBERS 5
 
-// The sum of x over a block in thread 0, 0 in the others. words: a double a thread; every thread comes here.
+// The sum of x over a block. words: a double a thread; every thread comes here. Every thread reads it behind a barrier:
+// of a read by thread 0 alone the compiler made one by all, beside the last write.
 __device__ static double block_sum(double x, double* words, int t)
 {
     __syncthreads();
@@ -19,7 +20,8 @@ __device__ static double block_sum(double x, double* words, int t)
         __syncthreads();
         if (t < half) words[t] += words[t + half];
     }
-    return t == 0 ? words[0] : 0;
+    __syncthreads();
+    return words[0];
 }
 
 // Covariance of TILE by TILE units over all rows, about the first row: its squares and, on the diagonal, its trace.
