@@ -1,4 +1,7 @@
-"""What must hold of every snapshot row, in one compiled pass: a rule is a sentence in RULES and a comparison below."""
+"""What must hold of every snapshot row, in one compiled pass: a rule is a sentence in RULES and a comparison below.
+
+Rows are first asked, many at a time, whether anything at all is wrong with them; only then each by each rule.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from foxhunt_assets.contracts.tables import ABSENT_PX, LEVELS, NO_SEGMENT
 from foxhunt_assets.market.compiled import cached
 
 _PRICE_LIMIT = 2**30  # ticks: far beyond any contract, far below where sums of two would wrap
+_RUN = 256  # rows that are looked at together, and one by one if there is anything wrong with them
+_SAME_ROW = np.tile((np.arange(LEVELS) < LEVELS - 1).astype(np.int32), _RUN)  # 1 of a level if the next is of its row
 _KNOWN_ACTION = np.isin(np.arange(256), np.frombuffer(b"ACMTFN", np.uint8))
 
 # {grid} is the distance of the rows in ns. The first rule that a batch breaks is the one named.
@@ -87,8 +92,8 @@ class Before(NamedTuple):
 
     ts: int
     source_row: int
-    instrument_id: int
-    segment: int
+    instrument_id: int | np.int64
+    segment: int | np.int64
 
 
 class RowRules:
@@ -161,8 +166,20 @@ def _note(found, rule, row):
 def _look(c, before, grid, by_series, found):
     """Look at a batch. found: int64 [len(RULES), 2], zeros; gets the first row of the batch that breaks each rule, and
     how many do."""
+    for start in range(0, len(c.ts), _RUN):
+        end = min(start + _RUN, len(c.ts))
+        if start > 0:
+            at = start - 1
+            before = Before(c.ts[at], c.source_row[at], np.int64(c.instrument_id[at]), np.int64(c.segment[at]))
+        if not _sound(c, start, end, before, grid):
+            _look_closely(c, start, end, before, grid, by_series, found)
+
+
+@njit
+def _look_closely(c, start, end, before, grid, by_series, found):
+    """Hold each row of [start, end) to each rule."""
     ts, source_row, instrument_id, segment = before
-    for i in range(len(c.ts)):
+    for i in range(start, end):
         step = c.ts[i] - ts
         goes_on = not by_series or np.int64(c.instrument_id[i]) == instrument_id
         if goes_on and (step < 0 or (step == 0 and grid > 0)):
@@ -177,6 +194,79 @@ def _look(c, before, grid, by_series, found):
         _check_side(c.bid_px, c.bid_sz, c.bid_ct, i, True, _BID, found)
         _check_side(c.ask_px, c.ask_sz, c.ask_ct, i, False, _ASK, found)
         ts, source_row, instrument_id, segment = c.ts[i], c.source_row[i], np.int64(c.instrument_id[i]), c.segment[i]
+
+
+# The `_sound` functions: True only if rows [start, end) keep the rules they speak of. Most rows do, so this is loops
+# over few columns without branches, which compile to vector operations; which rule is broken they do not find out.
+
+
+@njit
+def _sound(c, start, end, before, grid):
+    """All rules but those of the table. It may be False of good rows where an instrument or a segment begins."""
+    return (
+        _sound_times(c, start, end, before, grid)
+        and _sound_counts(c, start, end)
+        and _sound_side(c.bid_px, c.bid_sz, c.bid_ct, start, end, True)
+        and _sound_side(c.ask_px, c.ask_sz, c.ask_ct, start, end, False)
+        and _sound_extremes(c, start, end)
+    )
+
+
+@njit
+def _sound_times(c, start, end, before, grid):
+    ts, recv, source_row = c.ts[start:end], c.ts_recv[start:end], c.source_row[start:end]
+    step = ts[0] - before.ts
+    wrong = (source_row[0] < before.source_row) | (recv[0] > ts[0]) | (step < 0)
+    for i in range(1, len(ts)):
+        wrong |= (source_row[i] < source_row[i - 1]) | (recv[i] > ts[i]) | (ts[i] < ts[i - 1])
+    if grid > 0:  # a multiple of the grid, and from there on at its distance: all are multiples
+        wrong |= (ts[0] % grid != 0) | (step != grid)
+        for i in range(1, len(ts)):
+            wrong |= ts[i] - ts[i - 1] != grid
+    return not wrong
+
+
+@njit
+def _sound_counts(c, start, end):
+    buy, sell, action = c.buy_lots[start:end], c.sell_lots[start:end], c.action[start:end]
+    trades, events = c.n_trades[start:end], c.n_events[start:end]
+    wrong = False
+    for i in range(len(buy)):
+        lots = buy[i] | sell[i]  # negative if one of the two is, 0 if both are
+        wrong |= (lots | trades[i] | events[i]) < 0
+        wrong |= ((trades[i] != 0) & (events[i] == 0)) | ((lots != 0) & (trades[i] == 0))
+    for i in range(len(action)):
+        wrong |= not _KNOWN_ACTION[action[i]]
+    return not wrong
+
+
+@njit
+def _sound_side(px, sz, ct, start, end, falling):
+    """The levels of all rows as one long row; _SAME_ROW hides where rows meet."""
+    first, last = start * LEVELS, end * LEVELS
+    px, sz, ct = px.reshape(px.size)[first:last], sz.reshape(sz.size)[first:last], ct.reshape(ct.size)[first:last]
+    wrong = np.int32(0)
+    for j in range(len(px)):
+        there, lots = px[j] != ABSENT_PX, sz[j] | ct[j]
+        wrong |= (lots < 0) | ((not there) & (lots != 0))
+        wrong |= there & ((px[j] >= _PRICE_LIMIT) | (px[j] <= -_PRICE_LIMIT))
+    for j in range(len(px) - 1):
+        here, after = px[j], px[j + 1]
+        better = here > after if falling else here < after
+        kept = (after == ABSENT_PX) | (better & (here != ABSENT_PX))
+        wrong |= np.int32(not kept) & _SAME_ROW[j]
+    return wrong == 0
+
+
+@njit
+def _sound_extremes(c, start, end):
+    low, high, bids, asks = c.low_bid_px[start:end], c.high_ask_px[start:end], c.bid_px[start:end], c.ask_px[start:end]
+    wrong = False
+    for i in range(len(low)):
+        bid, ask = bids[i, 0], asks[i, 0]
+        wrong |= (bid != ABSENT_PX) & ((low[i] > bid) | (low[i] == ABSENT_PX))
+        wrong |= (ask != ABSENT_PX) & ((high[i] < ask) | (high[i] == ABSENT_PX))
+    return not wrong
 
 
 @cached()

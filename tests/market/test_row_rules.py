@@ -26,8 +26,8 @@ def rows_of(folder: Path, grid_ms: int) -> tuple[dict[str, np.ndarray], Table]:
     evening = made.ns("2024-03-01T21:59:59")
     records = [
         made.mbp(t + i * 300 * made.MS, 20_000 + i % 3, 20_001 + i % 3, iid=iid, action="TA"[i % 2], size=i % 4)
-        for t in (T0, T0 + 90 * SECOND, evening)
-        for i in range(12)
+        for t in (T0, T0 + 150 * SECOND, evening)
+        for i in range(150)
         for iid in (made.ESH4, made.ESM4)
     ]
     path = made.write_mbp(folder / "a.dbn", records, mappings=two)
@@ -53,7 +53,7 @@ def as_they_are_made(c: dict[str, np.ndarray], grid: int, by_series: bool, table
 
 
 def damage(c: dict[str, np.ndarray], rng: np.random.Generator) -> None:
-    """A value changed; or a level taken away whole; or the clock put forward from some row on."""
+    """A value changed; or a level taken away; or a best price far away; or the clock put forward from some row on."""
     row = rng.integers(len(c["ts"]))
     kind = rng.integers(8)
     if kind == 0:
@@ -62,6 +62,9 @@ def damage(c: dict[str, np.ndarray], rng: np.random.Generator) -> None:
         side, level = rng.choice(["bid", "ask"]), rng.integers(10)
         for plane, nothing in (("px", ABSENT_PX), ("sz", 0), ("ct", 0)):
             c[f"{side}_{plane}"][row, level] = nothing
+    elif kind == 2:
+        side, far = (("bid", 2**30), ("ask", -(2**30)))[rng.integers(2)]
+        c[f"{side}_px"][row, 0] = far - rng.integers(2) * np.sign(far)
     else:
         column = c[rng.choice(Rows._fields)].reshape(len(c["ts"]), -1)
         place = rng.integers(column.shape[1])
