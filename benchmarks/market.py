@@ -1,8 +1,8 @@
 """From file to snapshots, labels and features against what else does it, as ratios of one run.
 
-    python benchmarks/market.py                                  600,000 generated MBP-10 records, five rounds
-    python benchmarks/market.py --records 4000000                the memory bar
-    FOXHUNT_REAL_DATA=DIR python benchmarks/market.py --peer-python VENV/bin/python    with nautilus_trader from there
+    python -m benchmarks.market                                  600,000 generated MBP-10 records, five rounds
+    python -m benchmarks.market --records 4000000                the memory bar
+    FOXHUNT_REAL_DATA=DIR python -m benchmarks.market --peer-python VENV/bin/python    with nautilus_trader from there
 
 Each row is a fresh process; rounds are interleaved and the least CPU of the rounds is shown. CPU seconds are the sturdy
 figure on a shared machine: only ratios inside one run mean anything. Imports, compilation and the holiday calendar are
