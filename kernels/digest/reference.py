@@ -44,23 +44,22 @@ def _words(x: torch.Tensor) -> torch.Tensor:
 
 def wide(parts: Parts, seed: torch.Tensor | int = 0) -> torch.Tensor:
     """0-dim int64: digest64 of tensors end to end, as a signed word."""
-    total, before = torch.zeros((), dtype=torch.int64, device=parts[0].device), 0
-    for words in map(_words, parts):
-        position = torch.arange(before, before + words.numel(), device=words.device) * _signed(_K) + seed
-        total = total + _fmix(words ^ _fmix(position)).sum()
-        before += words.numel()
+    words = _end_to_end(parts)
+    position = torch.arange(words.numel(), device=words.device) * _signed(_K) + seed
     nbytes = sum(x.numel() * x.element_size() for x in parts)
-    return _fmix(total ^ _signed(nbytes * _K))
+    return _fmix(_fmix(words ^ _fmix(position)).sum() ^ _signed(nbytes * _K))
 
 
 def narrow(parts: Parts) -> torch.Tensor:
     """0-dim int64: digest32 of tensors end to end."""
-    total, before = torch.zeros((), dtype=torch.int64, device=parts[0].device), 0
-    for words in map(_words, parts):
-        odd = 4 * torch.arange(before, before + words.numel(), device=words.device) + 1
-        total = total + (odd * (words & 0xFFFFFFFF) + (odd + 2) * ((words >> 32) & 0xFFFFFFFF)).sum()
-        before += words.numel()
-    return total & 0xFFFFFFFF
+    words = _end_to_end(parts)
+    odd = 4 * torch.arange(words.numel(), device=words.device) + 1
+    return (odd * (words & 0xFFFFFFFF) + (odd + 2) * ((words >> 32) & 0xFFFFFFFF)).sum() & 0xFFFFFFFF
+
+
+def _end_to_end(parts: Parts) -> torch.Tensor:
+    """int64: the words of all parts; in one piece, since a small tensor costs torch as much as a large one."""
+    return torch.cat([_words(x) for x in parts])
 
 
 def run(
