@@ -25,7 +25,7 @@ from foxhunt_assets.determinism.compare import compare_runs
 from foxhunt_assets.errors import BadInput, ContractBroken
 from foxhunt_assets.trainer import checkpoint, diag, loop, rollout
 from foxhunt_assets.trainer.assemble import assemble
-from foxhunt_assets.trainer.program import Flags, StageFault
+from foxhunt_assets.trainer.program import Flags, StageFault, WiringFault
 from foxhunt_assets.trainer.run_spec import RunSpec
 from kernels.build import KernelError
 from tests.trainer.fold_by_hand import evaluation_of, make_fold_on_disk, tiny_config
@@ -352,6 +352,12 @@ def test_an_evaluation_writes_what_its_stages_declare(trained):
     for flags in (Flags(), Flags(), Flags(last=True, drain=True)):
         for name in ("collect", "measure", "advance"):
             run.program.audit(name, flags)
+    assert run.world.clock.step.item() == 3
+    stages = run.program.lists["collect"]
+    stages[0] = replace(stages[0], writes=tuple(n for n in stages[0].writes if n != "carry"))
+    run.world.buffers["carry"].fill_(7.0)
+    with pytest.raises(WiringFault, match=r"collect\.gather wrote carry without declaring it"):
+        run.program.audit("collect", Flags())
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from foxhunt_assets.trainer.outbox import Outbox
 from foxhunt_assets.trainer.program import Flags
 from tests.trainer.fold_by_hand import make_fold_on_disk, tiny_config
 
-STEPS = 70  # two windows of 32 rows: the second is captured where graphs are
+STEPS = 130  # four windows of 32 rows: where graphs are, the second is captured and the others replayed
 GPU = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")])
 
 
@@ -75,6 +75,16 @@ def test_no_stage_waits_for_the_host(tmp_path):
                 continue
             with NoHostReads():
                 run.program.run(name, Flags(closes=closes))
+    assert run.world.clock.step.item() == 33 and run.world.clock.update.item() == 1
+
+
+@pytest.mark.parametrize(
+    "ask", [float, int, bool, torch.Tensor.item, torch.Tensor.tolist, torch.Tensor.unique, lambda x: [1, 2][x.long()]]
+)
+def test_what_waits_for_the_host_is_refused(ask):
+    x = torch.ones(())
+    with pytest.raises(AssertionError, match="in a stage"), NoHostReads():
+        ask(x)
 
 
 def test_groups_of_a_row_do_not_depend_on_each_other(tmp_path):
