@@ -1,0 +1,13 @@
+"""The same calls for every backend: CPU twin, the sources in the shim, a CUDA device, a captured graph.
+
+A file a theme; importing it here registers its cases, and every test finds them.
+"""
+
+from tests.kernels.cases import encoder, learning, market, measuring, plumbing, replay
+from tests.kernels.cases.measuring import acting_parts
+from tests.kernels.cases.registry import CASES, made, ulps_apart
+
+__all__ = [
+    "encoder", "learning", "market", "measuring", "plumbing", "replay",
+    "CASES", "acting_parts", "made", "ulps_apart",
+]  # fmt: skip
