@@ -8,6 +8,5 @@ from tests.kernels.cases.measuring import acting_parts
 from tests.kernels.cases.registry import CASES, made, ulps_apart
 
 __all__ = [
-    "encoder", "learning", "market", "measuring", "plumbing", "replay",
-    "CASES", "acting_parts", "made", "ulps_apart",
+    "CASES", "acting_parts", "encoder", "learning", "made", "market", "measuring", "plumbing", "replay", "ulps_apart",
 ]  # fmt: skip
