@@ -32,6 +32,7 @@ NO_LABEL = -1
 COLUMNS = ("bid_px", "ask_px")  # snapshot columns that labels need
 LABELS_FILE = "frd_labels.arrow"
 _BATCH_ROWS = 65_520  # not a power of two: whole columns would alias in the cache
+_BLOCK_ROWS = 16_368  # their mids, moves and atoms fit the core's own cache
 
 
 def half_tick_mids(bid0: torch.Tensor, ask0: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -83,28 +84,27 @@ def thresholds(sigma: float, h: int, atoms: int = ATOMS, range_sigma: int = RANG
 def make_labels(
     bid0: torch.Tensor, ask0: torch.Tensor, segment: torch.Tensor, horizons: Sequence[int], sigma: float
 ) -> torch.Tensor:
-    """int8 [n, len(horizons)] atoms, -1 where there is no label; inputs are [n] in ticks and tape segments."""
+    """int8 [n, len(horizons)] atoms, -1 where there is no label; inputs are [n] in ticks and tape segments.
+
+    BadInput where a mid is made of a price of 2^29 ticks or more, of which differences would overflow.
+    """
     from foxhunt_assets.market import label_pass  # numba: the trainer imports this module and does without
 
     bid, ask, inside = (x.cpu().contiguous().to(torch.int32).numpy() for x in (bid0, ask0, segment))
-    out = torch.full((len(horizons), len(bid)), NO_LABEL, dtype=torch.int8)
-    there = (bid != ABSENT_PX) & (bid < ask)
-    farthest = int(2 * (ask.max(where=there, initial=0) - bid.min(where=there, initial=0).astype(int)))
-    for row, h in zip(out, horizons):
-        low, atoms = _atom_table(thresholds(sigma, h), farthest, sigma == 0)
-        label_pass.label(bid, ask, inside, h, low, atoms, row.numpy())
+    out = torch.empty((len(horizons), len(bid)), dtype=torch.int8)
+    edges = _edges([thresholds(sigma, h) for h in horizons])
+    if label_pass.label(bid, ask, inside, np.array(horizons), edges, _BLOCK_ROWS, out.numpy()) >= 2**29:
+        raise BadInput("a best price of 2^29 ticks or more; the snapshots are damaged: materialise es_snapshots again")
+    if sigma == 0:  # only what stands still has a label
+        out.masked_fill_(out != ATOMS // 2, NO_LABEL)
     return out.T
 
 
-def _atom_table(edges: list[int], farthest: int, only_still: bool) -> tuple[int, np.ndarray]:
-    """(low, atoms int8): atoms[d - low] is the number of edges at or below d; beyond its ends the atom is the end's.
-
-    farthest: no difference is larger; it bounds the table where sigma_step is huge. only_still: no move has a label.
-    """
-    low, high = max(edges[0] - 1, -farthest - 1), min(edges[-1], farthest) + 1
-    steps = np.arange(low, high + 1)
-    atoms = np.searchsorted(edges, steps, side="right").astype(np.int8)
-    return low, np.where(steps == 0, atoms, NO_LABEL).astype(np.int8) if only_still else atoms
+def _edges(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    """Thresholds as `label_pass.label` takes them, in the narrowest type that holds all of them inside its range."""
+    kind = np.int16 if all(abs(e) < 2**15 - 1 for row in rows for e in row) else np.int32
+    low = np.iinfo(kind).min + 1
+    return np.array([[low, *(min(max(e, low), -low) for e in row)] for row in rows], kind)
 
 
 def write_labels(spec: FoldSpec, columns: Mapping[str, torch.Tensor], out: Path) -> dict[str, Any]:

@@ -13,9 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foxhunt_assets.contracts.tables import ABSENT_PX
+from foxhunt_assets.contracts.tables import ABSENT_PX, NO_SEGMENT
 from foxhunt_assets.errors import BadInput
-from foxhunt_assets.market import labels
+from foxhunt_assets.market import label_pass, labels
 from foxhunt_assets.market.labels import make_labels, sigma_step, thresholds
 from tests.market.specs import spec_of
 
@@ -88,6 +88,73 @@ def test_atoms_are_exact(sigma, h, differences):
     near = [e + d for e in edges for d in (-1, 0, 1)]
     for difference in differences + near:
         assert sum(e <= difference for e in edges) == atom_exactly(difference, h, sigma)
+
+
+def one_by_one(bid, ask, segment, h, sigma):
+    """The atoms of one horizon, a row at a time in Python's integers."""
+    found = []
+    for i in range(len(bid)):
+        j = i + h
+        books = [(bid[k], ask[k]) for k in (i, j) if k < len(bid)]
+        there = len(books) == 2 and all(b != ABSENT_PX and a != ABSENT_PX and b < a for b, a in books)
+        if not there or segment[i] != segment[j] or segment[i] == NO_SEGMENT:
+            found.append(-1)
+            continue
+        moved = sum(books[1]) - sum(books[0])
+        if sigma == 0:
+            found.append(-1 if moved else 10)
+        else:
+            found.append(atom_exactly(moved, h, sigma))
+    return found
+
+
+@st.composite
+def tapes(draw):
+    """Best prices with absent, crossed and locked ones among them, and segments of a few rows."""
+    center, width = draw(st.sampled_from([(0, 2), (20_000, 6), (0, 2**28), (-(2**20), 40_000)]))
+    side = st.one_of(st.integers(center - width, center + width), st.just(ABSENT_PX))
+    rows = draw(st.lists(st.tuples(side, side, st.sampled_from([-1, 0, 0, 0, 1, 2])), max_size=60))
+    # half of the books are put right, else few rows had a label
+    put = [(min(b, a), max(b, a), s) if draw(st.booleans()) else (b, a, s) for b, a, s in rows]
+    return [[row[k] for row in put] for k in range(3)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    tapes(),
+    st.lists(st.sampled_from([1, 2, 4, 5, 9, 40, 100]), min_size=1, max_size=3),
+    st.sampled_from([0.0, 0.01, 0.5, 0.8, 1.0, 37.0, 5_000.0, 1e7, 1e300]),
+    st.integers(1, 70),
+)
+def test_the_compiled_passes_agree_with_a_row_at_a_time_whatever_their_blocks(tape, horizons, sigma, block):
+    bid, ask, segment = (np.array(column, np.int32) for column in tape)
+    want = [one_by_one(*tape, h, sigma) for h in horizons]
+    made = make_labels(*(torch.from_numpy(x) for x in (bid, ask, segment)), horizons, sigma)
+    assert made.T.tolist() == want
+    edges = labels._edges([thresholds(sigma, h) for h in horizons])
+    out = np.empty((len(horizons), len(bid)), np.int8)
+    label_pass.label(bid, ask, segment, np.array(horizons), edges, block, out)
+    assert sigma == 0 or out.tolist() == want
+
+
+def test_edges_take_the_narrowest_type_that_tells_all_moves_apart():
+    for edge, kind in ((32_766, np.int16), (32_767, np.int32), (10**30, np.int32)):
+        rows = [[-edge, *range(18), edge], [0] * 20]
+        made = labels._edges(rows)
+        assert made.dtype == kind and made[0, 0] == np.iinfo(kind).min + 1
+        assert made[0, 1] == max(-edge, made[0, 0]) and made[0, 20] == min(edge, -int(made[0, 0]))
+
+
+def test_a_price_whose_differences_would_overflow_is_told():
+    good, bad = 2**29 - 1, 2**29
+    for bid, ask in ((-bad - 1, 0), (0, bad)):
+        books = torch.tensor([0, bid], dtype=torch.int32), torch.tensor([1, ask], dtype=torch.int32)
+        with pytest.raises(BadInput, match="2\\^29 ticks"):
+            make_labels(*books, one_segment(2), [1], 1.0)
+    books = torch.tensor([-good - 1, good - 1], dtype=torch.int32), torch.tensor([-good, good], dtype=torch.int32)
+    assert make_labels(*books, one_segment(2), [1], 1e8)[:, 0].tolist() == [atom_exactly(2**31 - 4, 1, 1e8), -1]
+    absent = torch.tensor([ABSENT_PX, 0], dtype=torch.int32), torch.tensor([bad, 1], dtype=torch.int32)
+    assert make_labels(*absent, one_segment(2), [1], 1.0)[:, 0].tolist() == [-1, -1], "no mid is made of it"
 
 
 def test_a_tie_goes_up():
