@@ -57,11 +57,11 @@ class AdamW:
     ) -> None:
         """Update weights, m, v [P] and t int64 [1] in place where gate [1], 0 or 1, is 1; else nothing moves.
 
-        A gradient whose norm is not finite moves nothing either, but counts as a step and shows in the statistics.
+        A gradient whose norm is not finite moves nothing either, and shows in the statistics.
         The decay comes before the step and is not clipped. stats: float64 [len(names)], written where gate is 1:
         norms of the gradient before clipping, |change| / |weights before|, and over all elements the norm of the
         gradient, that of the change, mean |m_hat| / (sqrt v_hat + eps), largest |gradient|, the fraction of
-        gradients below the least normal float32, and 1.
+        gradients below the least normal float32, and 1 where the weights moved, else 0.
         """
         shape = tuple(self.rates.shape)
         for name, x in (("weights", weights), ("grads", grads), ("m", m), ("v", v)):

@@ -31,7 +31,7 @@ def step(
 ) -> None:
     """One update in place where gate is 1, and its statistics; where it is 0 everything stays as it is.
 
-    A gradient whose norm is not finite moves nothing, and its statistics say so.
+    A gradient whose norm is not finite moves nothing and counts as no step; its statistics say so.
     """
     beta1, beta2, eps, decay, limit = constants.unbind()
     before = [_norm(weights[where]) for where in segments]
@@ -47,12 +47,11 @@ def step(
     moved = [_norm(change[where]) / w.clamp_min(TINY) for where, w in zip(segments, before)]
     small = (grads.abs() < TINY).double().mean()
     whole = [norm, _norm(change), snr, grads.abs().max().double(), small]
-    found = [*(_norm(grads[where]) for where in segments), *moved, *whole, torch.ones_like(norm)]
+    found = [*(_norm(grads[where]) for where in segments), *moved, *whole, sound.double()]
     takes = gate[0] > 0
-    for old, new in ((weights, weights + change), (m, first), (v, second)):
+    for old, new in ((weights, weights + change), (m, first), (v, second), (t, t + 1)):
         old.copy_(torch.where(takes & sound, new, old))
-    for old, new in ((t, t + 1), (stats, torch.stack(found))):
-        old.copy_(torch.where(takes, new, old))
+    stats.copy_(torch.where(takes, torch.stack(found), stats))
 
 
 def _norm(x: torch.Tensor) -> torch.Tensor:

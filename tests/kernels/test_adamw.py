@@ -91,4 +91,7 @@ def test_a_gradient_that_is_no_number_moves_nothing_and_shows(bad):
         assert torch.equal(x, was)
     found = dict(zip(adam.names, stats.tolist()))
     assert not math.isfinite(found["grad_norm_pre_clip"]) and not math.isfinite(found["a.grad_norm"])
-    assert found["update_norm"] == 0 and found["b.update_ratio"] == 0 and t.item() == 6
+    assert found["update_norm"] == 0 and found["b.update_ratio"] == 0 and found["stepped"] == 0
+    assert t.item() == 5
+    adam.step(w, torch.zeros(40), m, v, t, gate, stats)  # and the next one goes on
+    assert t.item() == 6 and stats[adam.names.index("stepped")] == 1 and bool(torch.isfinite(w).all())
