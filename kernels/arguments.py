@@ -20,3 +20,9 @@ def check_scalar(name: str, x: torch.Tensor | float) -> None:
     """Raise ValueError naming the argument unless x is a number or a 0-dim tensor."""
     if isinstance(x, torch.Tensor) and x.dim() != 0:
         raise ValueError(f"{name}: shape {list(x.shape)}, expected a number or a 0-dim tensor")
+
+
+def check_wide(name: str, x: torch.Tensor, columns: int) -> None:
+    """Raise ValueError naming the argument unless x has at least so many columns."""
+    if x.shape[-1] < columns:
+        raise ValueError(f"{name}: {x.shape[-1]} columns, expected at least {columns}")

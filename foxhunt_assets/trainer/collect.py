@@ -117,14 +117,12 @@ class Collector:
         b["legal"].copy_(w.simulator.legal_mask())
         b["carry"].copy_(b["h_t"] * (~b["acct_episode_start"])[:, None])
 
-    @torch.no_grad()
     def encode(self, _: Flags) -> None:
         w, b = self.w, self.w.buffers
-        p = w.layout.views(b["weights"])
-        self.encoded = encoder.encode(p, b["x"], b["acct_obs"], b["carry"], w.tape.dt[self.anchor])
+        self.weights = encoder.weights(w.layout.views(b["weights"]))
+        self.encoded = encoder.encode(self.weights, b["x"], b["acct_obs"], b["carry"], w.tape.dt[self.anchor])
         b["h_t"].copy_(self.encoded.h)
 
-    @torch.no_grad()
     def heads(self, _: Flags) -> None:
         w, b = self.w, self.w.buffers
         names = ("q_logits", "q_values", "pi_logits", "frd_logits")
@@ -198,12 +196,10 @@ class Collector:
             self.w.simulator.advance(self.w.clock.step)
         self.w.clock.row_done()
 
-    @torch.no_grad()
     def _value_next(self) -> torch.Tensor:
         """V of the state each account arrived in: its next row, the account as it stands there, this row's h."""
         w, b = self.w, self.w.buffers
         rows = self.outcome.next_row
         x = gather.windows(w.tape.features, w.tape.segment_start, rows, w.config.model.window)
-        p = w.layout.views(b["weights"])
-        h = encoder.encode(p, x, b["acct_obs_next"], b["h_t"], w.tape.dt[rows]).h
-        return heads.value(p, h)
+        h = encoder.encode(self.weights, x, b["acct_obs_next"], b["h_t"], w.tape.dt[rows]).h
+        return heads.value(self.weights.p, h)

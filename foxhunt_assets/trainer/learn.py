@@ -14,7 +14,7 @@ import torch
 from foxhunt_assets.contracts.buffers import BufferSpec
 from foxhunt_assets.simulator.actions import N_ACTIONS
 from foxhunt_assets.trainer import backward, encoder, heads, replay, rollout, slots
-from foxhunt_assets.trainer.params import BRANCHES, ENCODER_BRANCHES, HEAD_BRANCHES, grads_into
+from foxhunt_assets.trainer.params import BRANCHES, HEAD_BRANCHES
 from foxhunt_assets.trainer.program import Flags, Stage
 from foxhunt_assets.trainer.replay import INSERTED, PRIORITY_EPS
 from foxhunt_assets.trainer.rollout import RESULTS, WINDOW_STATS, WRITES
@@ -79,7 +79,7 @@ class Learner:
         assert self.adam.names == OPTIM[: len(self.adam.names)], "AdamW's statistics lie in another order than OPTIM"
         self.ppo = ppo.PPO(c.clip_eps, c.value_clip, c.entropy_coef, world.pi_floor, c.kl_stop)
         self.double_q = td.DoubleQ(c.gamma, PRIORITY_EPS, c.per_alpha)
-        self.head_grads = world.layout.views(b["grads"])
+        self.grads = world.layout.views(b["grads"])
         self._allocate()
 
     def _allocate(self) -> None:
@@ -165,16 +165,13 @@ class Learner:
 
     def encode(self, _: Flags) -> None:
         w, b = self.w, self.w.buffers
-        self.p = w.layout.leaves(b["weights"])
-        self.carry_leaf = self.carry.detach().requires_grad_()
-        encoded = encoder.encode(self.p, b["learn_x"], self.account, self.carry_leaf, w.tape.dt[self.anchors])
-        self.h_graph = encoded.h
-        self.h = encoded.h.detach()
-        acct, carry = self.replay["acct_next"], self.replay["carry_next"]
-        with torch.no_grad():
-            self.h_next = encoder.encode(self.p, b["learn_x_next"], acct, carry, w.tape.dt[self.anchors_next]).h
+        self.p = w.layout.views(b["weights"])
+        self.encoder, self.dt = encoder.weights(self.p), w.tape.dt[self.anchors]
+        self.encoded = encoder.encode(self.encoder, b["learn_x"], self.account, self.carry, self.dt)
+        self.h = self.encoded.h
+        acct, carry, dt = self.replay["acct_next"], self.replay["carry_next"], w.tape.dt[self.anchors_next]
+        self.h_next = encoder.encode(self.encoder, b["learn_x_next"], acct, carry, dt).h
 
-    @torch.no_grad()
     def heads(self, _: Flags) -> None:
         """Head outputs on the rows each head learns from, and both networks' Q of the states replay rows led to."""
         w, p, h_roll, h_replay = self.w, self.p, self.h[: self.m], self.h[self.m :]
@@ -206,14 +203,13 @@ class Learner:
     def _backward(self, head: str) -> Callable[[Flags], None]:
         rows = slice(self.m, None) if head == "q" else slice(0, self.m)
 
-        @torch.no_grad()
         def run(_: Flags) -> None:
             # The rows that the head does not learn from hold the zeros they were made with.
             grad_h, h, slope = self.w.buffers[f"grad_h_t.{head}"][rows], self.h[rows], self.slopes[head]
             if head == "frd":
-                backward.frd(slope, self.frd_hidden, h, self.p, self.head_grads, grad_h)
+                backward.frd(slope, self.frd_hidden, h, self.p, self.grads, grad_h)
             else:
-                backward.head(head, slope, h, self.p, self.head_grads, grad_h)
+                backward.head(head, slope, h, self.p, self.grads, grad_h)
 
         return run
 
@@ -223,16 +219,13 @@ class Learner:
         norms.norms(parts, b["grad_h_t_combined"], b["learn_gate"], kept)
 
     def backward_encoder(self, _: Flags) -> None:
-        b, layout = self.w.buffers, self.w.layout
-        names = [p.name for p in layout.table if p.branch in ENCODER_BRANCHES]
-        grad_carry, *grads = torch.autograd.grad(
-            self.h_graph, [self.carry_leaf, *(self.p[n] for n in names)], grad_outputs=b["grad_h_t_combined"]
+        b = self.w.buffers
+        grad_carry = encoder.backward(
+            self.encoder, self.encoded, b["learn_x"], self.carry, self.dt, b["grad_h_t_combined"], self.grads
         )
-        grads_into(b["grads"], layout, dict(zip(names, grads)))
         norms.norms([grad_carry], None, b["learn_gate"], b["stats_optim"][OPTIM_STATS.index["grad_trunk.rec"] :])
-        del self.h_graph
+        del self.encoded
 
-    @torch.no_grad()
     def optimise(self, _: Flags) -> None:
         b = self.w.buffers
         kept = b["stats_optim"][: len(self.adam.names)]

@@ -7,7 +7,7 @@ first, so encoder and heads are two slices.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -123,10 +123,6 @@ class Layout:
             if branch in (None, p.branch)
         }
 
-    def leaves(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Named views that autograd treats as leaves; they share memory with `flat`."""
-        return {name: view.detach().requires_grad_() for name, view in self.views(flat).items()}
-
     def initialise(self, flat: torch.Tensor, seed: int) -> None:
         """Draw every parameter from Philox(seed, "init", step = position in the table): nothing is left unseeded."""
         for number, (p, view) in enumerate(zip(self.table, self.views(flat).values())):
@@ -142,9 +138,3 @@ class Layout:
 
     def __iter__(self) -> Iterator[Param]:
         return iter(self.table)
-
-
-def grads_into(flat: torch.Tensor, layout: Layout, grads: Mapping[str, torch.Tensor]) -> None:
-    """Copy named gradients into their places of the flat gradient buffer: one launch for all on a device."""
-    views = layout.views(flat)
-    torch._foreach_copy_([views[name] for name in grads], list(grads.values()))

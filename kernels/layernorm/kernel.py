@@ -14,31 +14,36 @@ _PARTS = 256  # blocks of the backward at most: as many as one launch of `reduce
 
 
 def normalise(
-    x: torch.Tensor, z: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float
+    x: torch.Tensor, z: torch.Tensor, shift: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(out, t = x + z, each [..., H]; mean, reciprocal standard deviation of t, each [...])."""
+    """(out, t = x + z + shift, each [..., H]; mean, reciprocal standard deviation of t, each [...])."""
     channels = gain.numel()
-    out, total = x.new_empty(x.shape), x.new_empty(x.shape)
-    mean, rstd = x.new_empty(x.shape[:-1]), x.new_empty(x.shape[:-1])
+    out, total = z.new_empty(z.shape), z.new_empty(z.shape)
+    mean, rstd = z.new_empty(z.shape[:-1]), z.new_empty(z.shape[:-1])
     rows = mean.numel()
-    inputs: list[build.Argument] = [a.contiguous() for a in (x, z, gain, bias)]
-    args = (*inputs, float(eps), rows, channels, out, total, mean, rstd)
+    inputs: list[build.Argument] = [a.contiguous() for a in (x, z, shift, gain, bias)]
+    args = (*inputs, float(eps), rows, channels, x.shape[-1], out, total, mean, rstd)
     build.launch("layernorm", "layernorm_forward", (build.ceil_div(rows, _ROWS),), (_LANES, _ROWS), *args)
     return out, total, mean, rstd
 
 
 def normalise_backward(
-    total: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(dt [..., H]; dgain, dbias, sum of dt over the rows, each [H]) from dL/dout."""
+    total: torch.Tensor,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    gain: torch.Tensor,
+    dy: torch.Tensor,
+    into: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(dgain, dbias, sum of dt over the rows, each [H]) from dL/dout; dt goes into the first H columns of `into`."""
     rows, channels = mean.numel(), gain.numel()
     if channels > _CHANNELS:
         raise ValueError(f"total: {channels} channels, a row of the kernel holds at most {_CHANNELS}")
     part_rows = _DEPTH * build.ceil_div(rows, _DEPTH * _PARTS)
     blocks = build.ceil_div(rows, part_rows)
-    dt, parts = total.new_empty(total.shape), total.new_empty(blocks, 3 * channels)
+    parts = total.new_empty(blocks, 3 * channels)
     inputs: list[build.Argument] = [a.contiguous() for a in (total, mean, rstd, gain, dy)]
-    args = (*inputs, rows, channels, part_rows, dt, parts)
+    args = (*inputs, rows, channels, into.shape[-1], part_rows, into, parts)
     build.launch("layernorm", "layernorm_backward", (blocks,), (_LANES, _DEPTH), *args)
     dgain, dbias, shift = reduce.sum_rows(parts).split(channels)
-    return dt, dgain, dbias, shift
+    return dgain, dbias, shift

@@ -1,5 +1,6 @@
-// Layer normalisation of t = x + z over the channels of a row, and its backward. A warp takes a row, lane l the
-// channels l, l + 32, ...; the lanes' partial sums meet in shared memory, added in one order by every lane.
+// Layer normalisation of t = x + z + shift over the channels of a row, and its backward; x is the first of the `width`
+// columns of its rows, and so is dt. A warp takes a row, lane l the channels l, l + 32, ...; the lanes' partial sums
+// meet in shared memory, added in one order by every lane.
 
 #define LANES 32
 #define ROWS 8    // of a block of the forward
@@ -19,8 +20,9 @@ __device__ float total_of(const float4* words)
 __device__ float& word_of(float4* words, int lane) { return ((float*)words)[lane]; }
 
 extern "C" __global__ void layernorm_forward(const float* __restrict__ x, const float* __restrict__ z,
-                                             const float* __restrict__ gain, const float* __restrict__ bias, float eps,
-                                             long long rows, long long channels, float* __restrict__ out,
+                                             const float* __restrict__ shift, const float* __restrict__ gain,
+                                             const float* __restrict__ bias, float eps, long long rows,
+                                             long long channels, long long width, float* __restrict__ out,
                                              float* __restrict__ total, float* __restrict__ means,
                                              float* __restrict__ rstds)
 {
@@ -28,21 +30,21 @@ extern "C" __global__ void layernorm_forward(const float* __restrict__ x, const 
     int lane = threadIdx.x, slot = threadIdx.y, n = (int)channels;
     long long row = (long long)blockIdx.x * ROWS + slot;
     if (row >= rows) n = 0;
-    x += row * channels, z += row * channels, out += row * channels, total += row * channels;
+    x += row * width, z += row * channels, out += row * channels, total += row * channels;
     float sum = 0.0f, square = 0.0f;
-    for (int c = lane; c < n; c += LANES) sum += x[c] + z[c];
+    for (int c = lane; c < n; c += LANES) sum += x[c] + z[c] + shift[c];
     word_of(sums[slot], lane) = sum;
     __syncthreads();
     float mean = total_of(sums[slot]) / (float)channels;
     for (int c = lane; c < n; c += LANES) {
-        float centred = x[c] + z[c] - mean;
+        float centred = x[c] + z[c] + shift[c] - mean;
         square += centred * centred;
     }
     word_of(squares[slot], lane) = square;
     __syncthreads();
     float rstd = 1.0f / sqrtf(total_of(squares[slot]) / (float)channels + eps);
     for (int c = lane; c < n; c += LANES) {
-        float t = x[c] + z[c];
+        float t = x[c] + z[c] + shift[c];
         total[c] = t, out[c] = (t - mean) * rstd * gain[c] + bias[c];
     }
     if (n > 0 && lane == 0) means[row] = mean, rstds[row] = rstd;
@@ -53,7 +55,7 @@ extern "C" __global__ void layernorm_forward(const float* __restrict__ x, const 
 extern "C" __global__ void layernorm_backward(const float* __restrict__ total, const float* __restrict__ means,
                                               const float* __restrict__ rstds, const float* __restrict__ gain,
                                               const float* __restrict__ dy, long long rows, long long channels,
-                                              long long part_rows, float* __restrict__ dtotal,
+                                              long long width, long long part_rows, float* __restrict__ dtotal,
                                               float* __restrict__ parts)
 {
     __shared__ float4 sums[2][2][DEPTH][LANES / 4];  // of two rounds in turn, so that a round has one barrier
@@ -62,8 +64,8 @@ extern "C" __global__ void layernorm_backward(const float* __restrict__ total, c
 #pragma unroll
     for (int j = 0; j < WIDE; ++j) gains[j] = biases[j] = shifts[j] = 0.0f;
     long long row = blockIdx.x * part_rows + slot, first_word = row * channels + lane;
-    total += first_word, dy += first_word, dtotal += first_word, gain += lane;
-    int n = (int)channels - lane, step = DEPTH * (int)channels;
+    total += first_word, dy += first_word, dtotal += row * width + lane, gain += lane;
+    int n = (int)channels - lane, step = DEPTH * (int)channels, wide = DEPTH * (int)width;
     for (int left = (int)part_rows; left > 0; left -= DEPTH, row += DEPTH, turn ^= 1) {
         if (row >= rows) n = 0;
         float mean = n > 0 ? means[row] : 0.0f, rstd = n > 0 ? rstds[row] : 0.0f, v[WIDE], e[WIDE];
@@ -86,7 +88,7 @@ extern "C" __global__ void layernorm_backward(const float* __restrict__ total, c
             float dt = rstd * (e[j] - first - v[j] * second);
             dtotal[j * LANES] = dt, shifts[j] += dt;
         }
-        total += step, dy += step, dtotal += step;
+        total += step, dy += step, dtotal += wide;
     }
     float* columns = (float*)sums;  // [DEPTH][LANES], of one of the three sums and 32 channels at a time
     for (int q = 0; q < 3; ++q)

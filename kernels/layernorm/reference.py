@@ -6,10 +6,10 @@ import torch
 
 
 def normalise(
-    x: torch.Tensor, z: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float
+    x: torch.Tensor, z: torch.Tensor, shift: torch.Tensor, gain: torch.Tensor, bias: torch.Tensor, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(out, t = x + z, each [..., H]; mean, reciprocal standard deviation of t, each [...])."""
-    total = x + z
+    """(out, t = x + z + shift, each [..., H]; mean, reciprocal standard deviation of t, each [...])."""
+    total = x[..., : gain.shape[0]] + z + shift
     mean = total.mean(dim=-1, keepdim=True)
     centred = total - mean
     rstd = torch.rsqrt((centred * centred).mean(dim=-1, keepdim=True) + eps)
@@ -17,9 +17,14 @@ def normalise(
 
 
 def normalise_backward(
-    total: torch.Tensor, mean: torch.Tensor, rstd: torch.Tensor, gain: torch.Tensor, dy: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(dt [..., H]; dgain, dbias, sum of dt over the rows, each [H]) from dL/dout.
+    total: torch.Tensor,
+    mean: torch.Tensor,
+    rstd: torch.Tensor,
+    gain: torch.Tensor,
+    dy: torch.Tensor,
+    into: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(dgain, dbias, sum of dt over the rows, each [H]) from dL/dout; dt goes into the first H columns of `into`.
 
     With v = (t - mean) rstd and e = gain dy: dt = rstd (e - mean(e) - v mean(e v)).
     """
@@ -29,4 +34,5 @@ def normalise_backward(
     first, second = ((x @ gain)[..., None] / n for x in (dy, vd))
     dt = (dy * gain).sub_(first).addcmul_(v, second, value=-1.0).mul_(rstd[..., None])
     dgain, dbias, shift = (x.reshape(-1, n).sum(dim=0) for x in (vd, dy, dt))
-    return dt, dgain, dbias, shift
+    into[..., :n] = dt
+    return dgain, dbias, shift

@@ -1,1 +1,1 @@
-"""Selective scan of the diagonal state-space block, gates and output weight included, with its backward."""
+"""Selective scan of the diagonal state-space block, gates included, with its backward."""

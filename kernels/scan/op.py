@@ -5,28 +5,32 @@ from __future__ import annotations
 import torch
 
 from kernels import build
-from kernels.arguments import FLOATS, check
+from kernels.arguments import FLOATS, check, check_wide
 from kernels.scan import kernel, reference
 
 
-def scan(pre: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(a, s, y), each [R, K, H]: a = sigmoid(p), s_k = a_k s_{k-1} + (1 - a_k) b_k with s_{-1} = 0, y = w s.
+def scan(pre: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(a, s), each [R, K, H]: a = sigmoid(p), s_k = a_k s_{k-1} + (1 - a_k) b_k with s_{-1} = 0.
 
-    pre: [R, K, 2H], p before b, R rows, K >= 1 steps, H channels. w: [H], the output weight of a channel.
+    p and b are the last 2H columns of pre [R, K, W] plus bias [2H]: R rows, K >= 1 steps, H channels.
     Gu & Dao 2023 (2312.00752), Algorithm 2 with a diagonal state of one a channel and the discretised a, b given.
     """
-    check("w", w, (None,), *FLOATS)
-    check("pre", pre, (None, None, 2 * w.shape[0]), w.dtype)
+    check("bias", bias, (None,), *FLOATS)
+    check("pre", pre, (None, None, None), bias.dtype)
+    check_wide("pre", pre, bias.shape[0])
     if pre.shape[1] == 0:
         raise ValueError("pre: no step to scan, expected K >= 1")
-    return (kernel if build.on_gpu(pre) else reference).scan(pre, w)
+    return (kernel if build.on_gpu(pre) else reference).scan(pre, bias)
 
 
-def scan_backward(
-    a: torch.Tensor, s: torch.Tensor, w: torch.Tensor, dy: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(dL/dpre [R, K, 2H], its sum over rows and steps [2H], dL/dw [H]) from a and s of `scan` and dL/dy [R, K, H]."""
-    check("a", a, (None, None, w.shape[0]), *FLOATS)
-    for name, x in (("s", s), ("dy", dy)):
+def scan_backward(a: torch.Tensor, s: torch.Tensor, ds: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
+    """dL/dbias [2H] from a and s of `scan` and dL/ds [R, K, H].
+
+    dL/dpre, whose sum that is, is written into the last 2H columns of `into` [R, K, W]; the others are left alone.
+    """
+    check("a", a, (None, None, None), *FLOATS)
+    for name, x in (("s", s), ("ds", ds)):
         check(name, x, tuple(a.shape), a.dtype)
-    return (kernel if build.on_gpu(a) else reference).scan_backward(a, s, w, dy)
+    check("into", into, (*a.shape[:2], None), a.dtype)
+    check_wide("into", into, 2 * a.shape[2])
+    return (kernel if build.on_gpu(a) else reference).scan_backward(a, s, ds, into)

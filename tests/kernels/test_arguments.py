@@ -28,15 +28,16 @@ from kernels.sumtree import op as sumtree
 from kernels.window import op as window
 from tests.kernels import cases
 from tests.kernels.cases import acting_parts, made
+from tests.kernels.cases.market import new_memory
 
 F, I64, I32, FLAG = torch.zeros(2, 3), torch.zeros(2).long(), torch.zeros(2, 3).int(), torch.zeros(2, 3).bool()
 NO = torch.zeros(2).bool()
 SPAN = (-1.0, 1.0)
 WRONG = {
     "pre has two dimensions": ("pre", lambda: scan.scan(F, F[0, :1])),
-    "w is an integer": ("w", lambda: scan.scan(torch.zeros(1, 2, 6), I32[0])),
+    "bias is an integer": ("bias", lambda: scan.scan(torch.zeros(1, 2, 6), I32[0])),
     "pre has no step": ("pre", lambda: scan.scan(torch.zeros(1, 0, 6), F[0])),
-    "s is transposed": ("s", lambda: scan.scan_backward(F[None], F.T[None], F[0], F[None])),
+    "s is transposed": ("s", lambda: scan.scan_backward(F[None], F.T[None], F[None], F[None])),
     "values are transposed": ("values", lambda: gae.gae(F, F.T, F, FLAG, FLAG, 0.9, 0.9)),
     "flags are floats": ("truncated", lambda: gae.gae(F, F, F, FLAG, F, 0.9, 0.9)),
     "gamma a vector": ("gamma", lambda: gae.gae(F, F, F, FLAG, FLAG, torch.ones(2), 0.9)),
@@ -57,8 +58,8 @@ WRONG = {
     "lots in int32": ("lots", lambda: lob.fill(I64, I64.int(), I32, I32, NO)),
     "force as int": ("force", lambda: lob.fill(I64, I64, I32, I32, I64)),
     "ask for another batch": ("ask0", lambda: lob.mid_half_ticks(I32[:, 0], I32[:1, 0])),
-    "memory of other accounts": ("taken_px", lambda: lob.available(lob.new_memory(3, 3), I32, I32)),
-    "a table of flags": ("table", lambda: gather.rows(FLAG, I64)),
+    "memory of other accounts": ("taken_px", lambda: lob.available(new_memory(3, 3), I32, I32)),
+    "a table of flags": ("table", lambda: gather.windows(FLAG, I64, I64, 1)),
     "anchors in int32": ("anchors", lambda: gather.windows(F, I64, I32[0], 2)),
     "a start a row too many": ("segment_start", lambda: gather.windows(F, I64[:1], I64, 2)),
     "no step": ("steps", lambda: gather.windows(F, I64, I64, 0)),
@@ -104,7 +105,7 @@ WRONG = {
     "a vector too long": (r"vectors\[0\]", lambda: spectral.Powers([F], [F[0]])),
     "rows of numbers": ("rows", lambda: philox.uniforms(1, "replay", 0, F[0])),
     "a gate of two": ("gate", lambda: _adamw(gate=F[0, :2])),
-    "a fill of other levels": ("per_level", lambda: lob.take(lob.new_memory(2, 3), torch.zeros(2, 4).long())),
+    "a fill of other levels": ("per_level", lambda: lob.take(new_memory(2, 3), torch.zeros(2, 4).long())),
 }
 
 

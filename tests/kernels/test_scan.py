@@ -11,31 +11,41 @@ F64 = torch.float64
 TOLERANCE = {torch.float32: {"rtol": 0, "atol": 4e-6}, F64: {"rtol": 1e-12, "atol": 1e-12}}
 
 
-def _plain(pre, w):
+def _plain(pre, bias):
     """The recurrence as autograd sees it, without a preallocated output."""
-    p, b = pre.chunk(2, dim=-1)
+    p, b = (pre[..., 1:] + bias).chunk(2, dim=-1)
     a, h, steps = torch.sigmoid(p), torch.zeros_like(b[:, 0]), []
     for k in range(b.shape[1]):
         h = a[:, k] * h + (1 - a[:, k]) * b[:, k]
         steps.append(h)
-    states = torch.stack(steps, 1)
-    return a, states, states * w
+    return a, torch.stack(steps, 1)
 
 
 def _random(rows, steps, width, dtype=F64):
+    """pre with one column in front that does not count, bias, dL/dstate."""
     g = torch.Generator().manual_seed(rows * 100 + steps)
-    pre = torch.randn(rows, steps, 2 * width, generator=g, dtype=dtype)
-    w, dy = torch.randn(width, generator=g, dtype=dtype), torch.randn(rows, steps, width, generator=g, dtype=dtype)
-    return pre, w, dy
+    pre = torch.randn(rows, steps, 2 * width + 1, generator=g, dtype=dtype)
+    bias, ds = (
+        torch.randn(2 * width, generator=g, dtype=dtype),
+        torch.randn(rows, steps, width, generator=g, dtype=dtype),
+    )
+    return pre, bias, ds
+
+
+def _back(a, s, ds, wide=0):
+    """(dpre, its sums), dpre in the last columns of a tensor whose others must stay as they were."""
+    into = torch.full((*a.shape[:2], wide + 2 * a.shape[2]), 7.0, dtype=a.dtype)
+    sums = op.scan_backward(a, s, ds, into)
+    assert (into[..., :wide] == 7).all()
+    return into[..., wide:], sums
 
 
 def test_three_steps_by_hand():
     """Decays 1/2, 3/4, 1/4 from a state of 0: 1, 0.75 + 0.5 = 1.25, 0.3125 + 3 = 3.3125."""
-    pre = torch.tensor([[[0.0, 2.0], [math.log(3), 2.0], [-math.log(3), 4.0]]])
-    decay, state, y = op.scan(pre, torch.tensor([-2.0]))
+    pre = torch.tensor([[[9.0, 1.0, 3.0], [9.0, math.log(3) + 1, 3.0], [9.0, 1 - math.log(3), 5.0]]])
+    decay, state = op.scan(pre, torch.tensor([-1.0, -1.0]))
     assert decay.flatten().tolist() == pytest.approx([0.5, 0.75, 0.25], abs=1e-7)
     assert state.flatten().tolist() == pytest.approx([1.0, 1.25, 3.3125], abs=1e-6)
-    assert torch.equal(y, -2 * state)
 
 
 def test_the_published_form_of_the_block():
@@ -47,10 +57,9 @@ def test_the_published_form_of_the_block():
     c_out = torch.tensor([[0.6, -0.3], [1, 0.5], [-0.2, 0.9]], dtype=F64)
     decay = torch.exp(dt[:, None] * rate)
     pre = torch.cat([torch.logit(decay), (dt * x)[:, None] * b_in / (1 - decay)], dim=1)[None]
-    a, h, _ = op.scan(pre.detach(), torch.ones(2, dtype=F64))
+    a, h = op.scan(pre.detach(), torch.zeros(4, dtype=F64))
     dy = torch.tensor([1.0, -0.5, 2.0], dtype=F64)
-    d_pre, _, _ = op.scan_backward(a, h, torch.ones(2, dtype=F64), (c_out * dy[:, None])[None])
-    torch.autograd.backward([pre, 0.5 * x], [d_pre, dy])
+    torch.autograd.backward([pre, 0.5 * x], [_back(a, h, (c_out * dy[:, None])[None])[0], dy])
 
     def close(got, expected):
         torch.testing.assert_close(got, torch.tensor(expected, dtype=F64), rtol=0, atol=1e-9)
@@ -66,26 +75,26 @@ def test_the_published_form_of_the_block():
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 2, 5), (11, 20, 7)])
 def test_equals_the_plain_loop_and_its_autograd(shape, dtype):
-    pre, w, dy = _random(*shape)
-    leaves = pre.clone().requires_grad_(), w.clone().requires_grad_()
+    pre, bias, ds = _random(*shape)
+    leaves = pre.clone().requires_grad_(), bias.clone().requires_grad_()
     expected = _plain(*leaves)
-    d_pre, d_w = torch.autograd.grad((expected[2] * dy).sum(), leaves)
-    a, s, y = op.scan(pre.to(dtype), w.to(dtype))
-    got = (a, s, y, *op.scan_backward(a, s, w.to(dtype), dy.to(dtype)))
-    for one, exact in zip(got, (*expected, d_pre, d_pre.sum((0, 1)), d_w), strict=True):
+    d_pre, d_bias = torch.autograd.grad((expected[1] * ds).sum(), leaves)
+    a, s = op.scan(pre.to(dtype), bias.to(dtype))
+    got = (a, s, *_back(a, s, ds.to(dtype), wide=3))
+    for one, exact in zip(got, (*expected, d_pre[..., 1:], d_bias), strict=True):
         tolerance = TOLERANCE[dtype]
         torch.testing.assert_close(one.to(F64) / exact.abs().max(), exact.detach() / exact.abs().max(), **tolerance)
 
 
 def test_gradient_equals_differences():
-    pre, w, dy = _random(2, 6, 3)
-    a, s, _ = op.scan(pre, w)
-    d_pre, _, d_w = op.scan_backward(a, s, w, dy)
+    pre, bias, ds = _random(2, 6, 3)
+    d_pre, d_bias = _back(*op.scan(pre, bias), ds, wide=1)
+    d_pre = torch.cat([torch.zeros(2, 6, 1, dtype=F64), d_pre], -1)
 
     def total():
-        return float((op.scan(pre, w)[2] * dy).sum())
+        return float((op.scan(pre, bias)[1] * ds).sum())
 
-    for x, grad in ((pre, d_pre), (w, d_w)):
+    for x, grad in ((pre, d_pre), (bias, d_bias)):
         for at in range(0, x.numel(), 5):
             values, step = x.view(-1), 1e-6
             values[at] += step
@@ -97,27 +106,26 @@ def test_gradient_equals_differences():
 
 def test_a_gate_that_is_shut_or_open_for_good_has_no_gradient():
     pre = torch.tensor([[[200.0, 3.0], [-200.0, 5.0]]])
-    a, s, y = op.scan(pre, torch.ones(1))
+    a, s = op.scan(pre, torch.zeros(2))
     assert a.flatten().tolist() == [1.0, 0.0] and s.flatten().tolist() == [0.0, 5.0]
-    d_pre, _, _ = op.scan_backward(a, s, torch.ones(1), torch.ones_like(y))
-    assert d_pre.flatten().tolist() == [0.0, 0.0, 0.0, 1.0]
+    assert _back(a, s, torch.ones_like(s))[0].flatten().tolist() == [0.0, 0.0, 0.0, 1.0]
 
 
 def test_rows_do_not_mix_and_strided_inputs_give_the_same_bits():
-    pre, w, dy = _random(5, 9, 4, torch.float32)
-    whole = op.scan(pre, w)
-    back = op.scan_backward(*whole[:2], w, dy)
-    alone = op.scan(pre[3:4], w)
+    pre, bias, ds = _random(5, 9, 4, torch.float32)
+    whole = op.scan(pre, bias)
+    alone = op.scan(pre[3:4], bias)
     assert all(torch.equal(one, all_rows[3:4]) for one, all_rows in zip(alone, whole))
-    assert torch.equal(op.scan_backward(*alone[:2], w, dy[3:4])[0], back[0][3:4])
+    assert torch.equal(_back(*alone, ds[3:4])[0], _back(*whole, ds)[0][3:4])
     strided = pre.transpose(0, 1).contiguous().transpose(0, 1)
-    assert not strided.is_contiguous() and torch.equal(op.scan(strided, w)[2], whole[2])
+    assert not strided.is_contiguous() and torch.equal(op.scan(strided, bias)[1], whole[1])
 
 
 @pytest.mark.parametrize("name, call", [
-    ("pre", lambda: op.scan(torch.zeros(2, 3, 7), torch.zeros(4))),
-    ("pre", lambda: op.scan(torch.zeros(2, 0, 8), torch.zeros(4))),
-    ("dy", lambda: op.scan_backward(*torch.zeros(2, 2, 3, 4), torch.zeros(4), torch.zeros(2, 3, 8))),
+    ("pre", lambda: op.scan(torch.zeros(2, 3, 7), torch.zeros(8))),
+    ("pre", lambda: op.scan(torch.zeros(2, 0, 8), torch.zeros(8))),
+    ("ds", lambda: op.scan_backward(*torch.zeros(2, 2, 3, 4), torch.zeros(2, 3, 8), torch.zeros(2, 3, 8))),
+    ("into", lambda: op.scan_backward(*torch.zeros(3, 2, 3, 4), torch.zeros(2, 3, 7))),
 ])  # fmt: skip
 def test_a_shape_that_does_not_fit_is_named(name, call):
     with pytest.raises(ValueError, match=rf"^{name}: "):

@@ -4,6 +4,7 @@ import torch
 
 from kernels.attention import op as attention
 from kernels.cfc import op as cfc
+from kernels.compose import op as compose
 from kernels.heads import op as heads
 from kernels.layernorm import op as layernorm
 from kernels.scan import op as scan
@@ -14,38 +15,57 @@ from tests.kernels.cases.registry import case
 @case("scan_forward", "scan_backward", "reduce_parts", ulps=8)
 class gated_scan:
     def inputs(g):
-        shape = (10, 17, 40)
         return {
-            "pre": torch.randn(*shape[:2], 80, generator=g) * 2, "w": torch.randn(40, generator=g),
-            "dy": torch.randn(shape, generator=g),
+            "pre": torch.randn(10, 17, 120, generator=g) * 2, "bias": torch.randn(80, generator=g),
+            "ds": torch.randn(10, 17, 40, generator=g), "into": torch.zeros(10, 17, 120),
         }  # fmt: skip
 
     def call(x):
-        a, s, y = scan.scan(x["pre"], x["w"])
-        return a, s, y, *scan.scan_backward(a, s, x["w"], x["dy"])
+        a, s = scan.scan(x["pre"], x["bias"])
+        into = x["into"].clone()
+        return a, s, scan.scan_backward(a, s, x["ds"], into), into
 
 
 @case("scan_forward", "scan_backward", "reduce_parts", ulps=8)
 class one_step_scan:
     def inputs(g):
         return {
-            "pre": torch.randn(3, 1, 10, generator=g), "w": torch.randn(5, generator=g),
-            "dy": torch.randn(3, 1, 5, generator=g),
+            "pre": torch.randn(3, 1, 10, generator=g), "bias": torch.randn(10, generator=g),
+            "ds": torch.randn(3, 1, 5, generator=g), "into": torch.zeros(3, 1, 10),
         }  # fmt: skip
 
     call = gated_scan.call
 
 
+@case("compose_weights", "compose_gradients", ulps=16)
+class composed_weights:
+    def inputs(g):
+        h, n = 12, 37
+        shapes = zip(compose.Block._fields, ((h, n), (h,), (2 * h, h), (2 * h,), (h,), (h, h), (h,)))
+        d_shapes = zip(compose.Composed._fields, ((3 * h, n), (2 * h,), (h, h), (h,)))
+        made = {name: torch.randn(shape, generator=g) for name, shape in shapes}
+        return made | {f"d_{name}": torch.randn(shape, generator=g) for name, shape in d_shapes}
+
+    def call(x):
+        block = compose.Block(*(x[name] for name in compose.Block._fields))
+        d = compose.Composed(*(x[f"d_{name}"] for name in compose.Composed._fields))
+        into = compose.Block(*(torch.empty_like(part) for part in block))
+        compose.compose_backward(block, d, into)
+        return (*compose.compose(block), *into)
+
+
 @case("layernorm_forward", "layernorm_backward", "reduce_parts", ulps=16)
 class normalised_sum:
     def inputs(g):
-        x, z, dy = torch.randn(3, 37, 70, generator=g)
-        gain, bias = torch.randn(2, 70, generator=g)
-        return {"x": x, "z": 3 * z + 1, "gain": gain, "bias": bias, "dy": dy}
+        z, dy = torch.randn(2, 37, 70, generator=g)
+        shift, gain, bias = torch.randn(3, 70, generator=g)
+        x, into = torch.randn(37, 90, generator=g), torch.zeros(37, 90)
+        return {"x": x, "z": 3 * z + 1, "shift": shift, "gain": gain, "bias": bias, "dy": dy, "into": into}
 
     def call(x):
-        out, total, mean, rstd = layernorm.normalise(x["x"], x["z"], x["gain"], x["bias"], 1e-5)
-        return out, total, mean, rstd, *layernorm.normalise_backward(total, mean, rstd, x["gain"], x["dy"])
+        found = layernorm.normalise(x["x"], x["z"], x["shift"], x["gain"], x["bias"], 1e-5)
+        into = x["into"].clone()
+        return *found, *layernorm.normalise_backward(*found[1:], x["gain"], x["dy"], into), into
 
 
 @case("vsn_forward", "vsn_backward", "reduce_parts", ulps=16)
