@@ -1,1 +1,1 @@
-"""Rows of the tape by anchor: windows of features, labels."""
+"""Windows of the tape by anchor."""

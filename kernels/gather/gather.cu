@@ -28,13 +28,3 @@ extern "C" __global__ void gather_wide_windows(const int* table, const long long
 {
     windows((const int4*)table, segment_start, anchors, steps, width, (int4*)out);
 }
-
-// out[r] = table[rows[r]]: one thread a word.
-extern "C" __global__ void gather_rows(const int* __restrict__ table, const long long* __restrict__ rows,
-                                       long long n_rows, long long width, int* __restrict__ out)
-{
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n_rows * width) return;
-    long long r = i / width;
-    out[i] = table[rows[r] * width + (i - r * width)];
-}

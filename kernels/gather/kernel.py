@@ -23,13 +23,3 @@ def windows(table: torch.Tensor, segment_start: torch.Tensor, anchors: torch.Ten
     inputs = (words, segment_start.contiguous(), anchors.contiguous())
     grid = (n, build.ceil_div(steps * loads, _THREADS))
     build.launch("gather", function, grid, (_THREADS,), *inputs, steps, loads, found)
-
-
-def rows(table: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    """[R, C]."""
-    words = _words(table)
-    n, width = at.numel(), words.shape[1]
-    out = torch.empty(n, width, dtype=torch.int32, device=table.device)
-    grid = (build.ceil_div(n * width, _THREADS),)
-    build.launch("gather", "gather_rows", grid, (_THREADS,), words, at.contiguous(), n, width, out)
-    return out.view(table.dtype)

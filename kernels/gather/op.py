@@ -1,4 +1,4 @@
-"""Rows of a table [N, C] that lies on the device whole: windows are row numbers, never kept as copies.
+"""Windows of a table [N, C] that lies on the device whole: they are row numbers, never kept as copies.
 
 Row numbers are the caller's to keep inside the table: nothing here reads them on the host.
 """
@@ -36,10 +36,3 @@ def windows(
     check("out", out, (anchors.numel(), steps, table.shape[1]), table.dtype)
     (kernel if build.on_gpu(table) else reference).windows(table, segment_start, anchors, out)
     return out
-
-
-def rows(table: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    """Rows [R, C] of a table [N, C] at int64 [R] (labels by anchor)."""
-    check("table", table, (None, None), *_TYPES)
-    check("at", at, (None,), torch.int64)
-    return (kernel if build.on_gpu(table) else reference).rows(table, at)

@@ -9,8 +9,3 @@ def windows(table: torch.Tensor, segment_start: torch.Tensor, anchors: torch.Ten
     """out [R, K, C]: rows anchor - K + 1 .. anchor, the segment's first row standing in for what is before it."""
     back = torch.arange(1 - out.shape[1], 1, device=anchors.device)
     out.copy_(table[torch.maximum(anchors[:, None] + back, segment_start[anchors][:, None])])
-
-
-def rows(table: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    """[R, C]."""
-    return table[at]

@@ -13,7 +13,7 @@ from kernels.arguments import check
 from kernels.lob import kernel, reference
 from kernels.lob.reference import ABSENT, Fill, Memory
 
-__all__ = ["ABSENT", "Fill", "Memory", "available", "fill", "mid_half_ticks", "new_memory", "take"]
+__all__ = ["ABSENT", "Fill", "Memory", "available", "fill", "mid_half_ticks", "take"]
 
 
 def fill(
@@ -50,12 +50,6 @@ def mid_half_ticks(bid0: torch.Tensor, ask0: torch.Tensor, absent: int = ABSENT)
     check("bid0", bid0, tuple(bid0.shape), torch.int32)
     check("ask0", ask0, tuple(bid0.shape), torch.int32)
     return reference.mid_half_ticks(bid0, ask0, absent)
-
-
-def new_memory(accounts: int, levels: int, device: torch.device | str = "cpu", absent: int = ABSENT) -> Memory:
-    """The memory of one side with nothing taken; also what an account gets when it moves to another stretch."""
-    zeros = torch.zeros(accounts, levels, dtype=torch.int32, device=device)
-    return Memory(torch.full_like(zeros, absent), zeros, zeros.clone())
 
 
 def available(memory: Memory, px: torch.Tensor, sz: torch.Tensor) -> tuple[torch.Tensor, Memory]:

@@ -1,4 +1,4 @@
-"""Windows and rows by anchor."""
+"""Windows by anchor."""
 
 import pytest
 import torch
@@ -14,9 +14,9 @@ def test_a_window_ends_at_its_anchor_and_never_leaves_its_segment():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.int64, torch.float64])
-def test_rows_keep_every_bit_of_any_type(dtype):
+def test_windows_keep_every_bit_of_any_type(dtype):
     table = torch.tensor([[-1, 2], [3, -4]]).to(dtype)
     if dtype.is_floating_point:
         table[0, 0] = float("nan")
-    got = op.rows(table, torch.tensor([1, 0, 1]))
+    got = op.windows(table, torch.tensor([0, 1]), torch.tensor([1, 0, 1]), 1)[:, 0]
     assert got.dtype == dtype and torch.equal(got.view(torch.uint8), table[[1, 0, 1]].view(torch.uint8))

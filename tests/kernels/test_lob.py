@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from foxhunt_assets.contracts.tables import ABSENT_PX
 from kernels.lob import op
+from tests.kernels.cases.market import new_memory
 
 GONE = (op.ABSENT, 0)
 
@@ -137,7 +138,7 @@ def _took(memory, *lots):
 
 
 def test_taken_lots_stay_taken_while_the_tape_shows_the_same_size():
-    avail, memory = _see(op.new_memory(1, 3), [(10, 5), (11, 4), GONE])
+    avail, memory = _see(new_memory(1, 3), [(10, 5), (11, 4), GONE])
     assert avail == [5, 4, 0]
     memory = _took(memory, 5, 1, 0)
     avail, memory = _see(memory, [(10, 5), (11, 4), GONE])
@@ -147,7 +148,7 @@ def test_taken_lots_stay_taken_while_the_tape_shows_the_same_size():
 
 
 def test_a_level_is_followed_by_price_when_its_rank_moves():
-    _, memory = _see(op.new_memory(1, 3), [(10, 5), (11, 4), GONE])
+    _, memory = _see(new_memory(1, 3), [(10, 5), (11, 4), GONE])
     avail, memory = _see(_took(memory, 2, 3, 0), [(9, 7), (10, 5), (11, 4)])
     assert avail == [7, 3, 1]
     avail, _ = _see(memory, [(11, 4), (12, 1), GONE])
@@ -155,7 +156,7 @@ def test_a_level_is_followed_by_price_when_its_rank_moves():
 
 
 def test_a_changed_size_gives_the_level_back_for_good():
-    _, memory = _see(op.new_memory(1, 2), [(10, 5), (11, 4)])
+    _, memory = _see(new_memory(1, 2), [(10, 5), (11, 4)])
     memory = _took(memory, 2, 3)
     avail, memory = _see(memory, [(10, 6), (11, 4)])
     assert avail == [6, 1]
@@ -164,7 +165,7 @@ def test_a_changed_size_gives_the_level_back_for_good():
 
 
 def test_a_price_that_left_the_levels_comes_back_fresh():
-    _, memory = _see(op.new_memory(1, 2), [(10, 5), (11, 4)])
+    _, memory = _see(new_memory(1, 2), [(10, 5), (11, 4)])
     avail, memory = _see(_took(memory, 2, 3), [(11, 4), GONE])
     assert avail == [1, 0]
     avail, _ = _see(memory, [(10, 5), (11, 4)])
@@ -173,7 +174,7 @@ def test_a_price_that_left_the_levels_comes_back_fresh():
 
 def test_seeing_a_book_leaves_the_tape_and_the_old_memory_alone():
     px, sz = _book([(10, 5), (11, 4)])
-    _, before = op.available(op.new_memory(1, 2), px, sz)
+    _, before = op.available(new_memory(1, 2), px, sz)
     after = op.take(before, torch.tensor([[1, 1]]))
     sz += 1
     assert before.taken_lots.tolist() == [[0, 0]] and after.taken_sz.tolist() == [[5, 4]]
@@ -182,7 +183,7 @@ def test_seeing_a_book_leaves_the_tape_and_the_old_memory_alone():
 @given(st.lists(st.tuples(SIDES, st.integers(0, 12)), min_size=1, max_size=6))
 def test_memory_equals_a_dictionary_by_price(rows):
     """Each row: see a book (half of the rows repeat the one before), then buy some lots of what is left."""
-    memory, taken = op.new_memory(1, LEVELS), {}
+    memory, taken = new_memory(1, LEVELS), {}
     for i, (levels, lots) in enumerate(rows):
         for book in ([rows[i - 1][0]] if i else []) + [levels, levels]:
             shown = {price: size for price, size in book if price != op.ABSENT}

@@ -16,6 +16,12 @@ from tests.kernels.cases.registry import case
 from tests.simulator import tapes
 
 
+def new_memory(accounts, levels, device="cpu"):
+    """The memory of one side with nothing taken."""
+    zeros = torch.zeros(accounts, levels, dtype=torch.int32, device=device)
+    return lob.Memory(torch.full_like(zeros, lob.ABSENT), zeros, zeros.clone())
+
+
 @case("lob_fill", "lob_available", "lob_take")
 class orders:
     def inputs(g):
@@ -32,7 +38,7 @@ class orders:
 
     def call(x):
         sz = torch.where(x["px"] == lob.ABSENT, 0, x["sz"])
-        avail, memory = lob.available(lob.new_memory(*sz.shape, sz.device), x["px"], sz)
+        avail, memory = lob.available(new_memory(*sz.shape, sz.device), x["px"], sz)
         got = lob.fill(x["side"], x["lots"], x["px"], avail, x["force"])
         memory = lob.take(memory, got.per_level)
         moved = torch.where(x["px"] == lob.ABSENT, x["px"], x["px"] + x["moved"])
@@ -41,7 +47,7 @@ class orders:
         return *got, left, *after, *narrow, *lob.mid_half_ticks(x["px"][:, 0], x["px"][:, 1])
 
 
-@case("gather_windows", "gather_wide_windows", "gather_rows")
+@case("gather_windows", "gather_wide_windows")
 class tape_rows:
     def inputs(g):
         return {
@@ -53,8 +59,9 @@ class tape_rows:
 
     def call(x):
         where = (x["start"], x["anchors"])
-        windows = (gather.windows(x["features"], *where, 12), gather.windows(x["odd"], *where, 12))
-        return *windows, gather.rows(x["labels"], x["anchors"]), gather.windows(x["labels"], *where, 1)
+        return tuple(
+            gather.windows(x[name], *where, steps) for name, steps in (("features", 12), ("odd", 12), ("labels", 1))
+        )
 
 
 def _market_inputs(g):
