@@ -8,6 +8,12 @@ Orders live in one open-addressing table (linear probing, backward-shift delete,
 some records before its turn, because most lie outside the core's own cache. The levels of a side lie in one sorted
 array, best last, so that a change near the touch moves few elements and the ten best are its end.
 Both grow between records.
+
+A file that begins without a clear or a snapshot lacks the orders that rested before it, and those far from the touch
+may rest on for the whole file unseen. But a trade at a price proves that no older ask below it and no older bid above
+it is left, and every order since is in the file. So the ten levels of both sides are known where the tenth bid lies
+above the lowest price traded since the file began and the tenth ask below the highest, until a clear or a snapshot
+makes the whole book known.
 """
 
 from __future__ import annotations
@@ -18,17 +24,20 @@ from numba import njit
 from foxhunt_assets.contracts.instruments import UNDEF_PRICE
 from foxhunt_assets.contracts.tables import ABSENT_PX, LEVELS
 from foxhunt_assets.market.compiled import prefetch
-from foxhunt_assets.market.grid import ALL_LEVELS, BAD_SIZE, BAD_TICK, BID, CT, MAX_SLOTS, NO_ERROR, PX, SZ
+from foxhunt_assets.market.dbn import F_SNAPSHOT
+from foxhunt_assets.market.grid import ALL_LEVELS, ASK, BAD_SIZE, BAD_TICK, BID, CT, MAX_SLOTS, NO_ERROR, PX, SZ
 
 ORDER_ERRORS = ("unknown_modify", "unknown_cancel", "duplicate_add", "cancel_over_size", "add_unusable")
 UNKNOWN_MODIFY, UNKNOWN_CANCEL, DUPLICATE_ADD, CANCEL_OVER_SIZE, ADD_UNUSABLE = range(len(ORDER_ERRORS))
 
+WHOLE, LOST, PARTIAL = range(3)  # what is known of a book: all; nothing since MAYBE_BAD_BOOK; orders of the file
 _EMPTY = -1
 _MORE, _SAME, _LESS = np.int64(1), np.int64(0), np.int64(-1)  # orders of a level; typed so that one compile serves all
 _ID, _SIDE_ROW, _KEY, _SIZE = range(4)  # columns of the order table
 _LEVEL_KEY, _LEVEL_SIZE, _LEVEL_COUNT = range(3)
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads consecutive order ids
 _OVER_INT32 = np.int64(-0x7FFFFFFF80000000)  # the top bits of two uint32 side by side
+_CLEAR = ord("R")
 _BINARY_FROM = 16  # deeper than this a level is found by halving, nearer by walking
 
 
@@ -46,7 +55,9 @@ ORDERS = np.dtype(
         ("n_levels", np.int64, (2 * MAX_SLOTS,)),
         ("touched", np.int64, (MAX_SLOTS,)),  # those of the ten best levels that may have changed since `top`, as bits
         ("in_snapshot", np.int64, (MAX_SLOTS,)),
-        ("void", np.int64, (MAX_SLOTS,)),  # 1 after MAYBE_BAD_BOOK until the book is rebuilt
+        ("known", np.int64, (MAX_SLOTS,)),  # WHOLE, LOST or PARTIAL
+        ("low_trade", np.int64, (MAX_SLOTS,)),  # prices traded since a PARTIAL book began, 1e-9 points
+        ("high_trade", np.int64, (MAX_SLOTS,)),
         ("errors", np.int64, (len(ORDER_ERRORS),)),
         ("levels", np.int64, (2 * MAX_SLOTS, MAX_DEPTH, 3)),  # price key ascending, size, count
         ("table", np.int64, (MAX_TABLE, 4)),  # order id, side row (-1 empty), price key, size
@@ -58,6 +69,8 @@ def new_orders(capacity: int = 1 << 14) -> np.ndarray:
     """Empty books, ORDERS [1]. capacity: of the order table to begin with, a power of two."""
     orders = np.zeros(1, ORDERS)
     orders["touched"] = ALL_LEVELS
+    orders["known"] = PARTIAL
+    orders["low_trade"], orders["high_trade"] = 2**63 - 1, -(2**63)
     orders["capacity"] = capacity
     orders["table"][0, :capacity, _SIDE_ROW] = _EMPTY
     return orders
@@ -74,6 +87,28 @@ def grow(orders: np.ndarray) -> bool:
     m["table"][: 2 * capacity, _SIDE_ROW] = _EMPTY
     _rehash(old, m)
     return True
+
+
+def begin(orders: np.ndarray, action: int, flags: int) -> None:
+    """The first record of a file, of any instrument: a clear or a snapshot there says that all books begin with it."""
+    if action == _CLEAR or flags & F_SNAPSHOT:
+        orders["known"] = WHOLE
+
+
+@njit
+def note_trade(m, slot, price):
+    """A trade in a PARTIAL book, price in 1e-9 points."""
+    if price != UNDEF_PRICE:
+        m.low_trade[slot] = min(m.low_trade[slot], price)
+        m.high_trade[slot] = max(m.high_trade[slot], price)
+
+
+@njit
+def knows_levels(m, slot, new, tick):
+    """Whether no order from before the file can lie on the ten levels of `new`, int32 [3, 2, LEVELS]."""
+    bid, ask = new[PX, BID, LEVELS - 1], new[PX, ASK, LEVELS - 1]
+    there = bid != ABSENT_PX and ask != ABSENT_PX
+    return there and bid * tick > m.low_trade[slot] and ask * tick < m.high_trade[slot]
 
 
 @njit
@@ -212,7 +247,7 @@ def clear(m, slot):
     m.n_levels[2 * slot] = 0
     m.n_levels[2 * slot + 1] = 0
     m.touched[slot] = ALL_LEVELS
-    m.void[slot] = 0
+    m.known[slot] = WHOLE
     old = m.table[: m.capacity].copy()
     for at in range(len(old)):
         m.table[at, _SIDE_ROW] = _EMPTY

@@ -23,12 +23,16 @@ from foxhunt_assets.market.passes import (
 )
 from foxhunt_assets.market.roll import is_spread
 
-ONE_SIDED = "no book ever has both sides; if it is MBO, download it from the start of a day"
+ONE_SIDED = "no book ever has both sides"
+UNPROVEN = (
+    "the file begins without the book that stood before it, and trading never proves ten levels of both sides; "
+    "download it from the start of a UTC day"
+)
 NO_SESSION = "no event lies in a trading session"
 OTHER_MONTH = "no event of the lead month; set data.instrument_mode to a symbol of the file"
 
 _EVENTS = ("event_ends", "book_changes", "crossed", "crossed_in_session", "one_sided", "one_sided_in_session")
-_LOST = ("dropped_events", "dropped_trades", "suspect_events", "past_calendar_close")
+_LOST = ("dropped_events", "dropped_trades", "suspect_events", "unproven_events", "past_calendar_close")
 _NAMED = {"trades": "trade_count", "trade_lots": "trade_lots", "events_other_month": "other_month"}
 
 
@@ -63,6 +67,20 @@ def report(header: Header, passes: Sequence[Decoder], segments: pa.Table) -> dic
     }
 
 
+def remarks(found: dict[str, Any]) -> list[str]:
+    """What a person should know of the rows, as sentences."""
+    held, taken = found["unproven_events"], found["event_ends"]
+    return [unproven(held, taken)] if held else []
+
+
+def unproven(held: int, taken: int) -> str:
+    """Of a file that begins in the middle of a day: how many event ends are held back."""
+    return (
+        f"begins without the book before it: {held:,} of {held + taken:,} event ends make no row, because older orders "
+        "may lie on their ten levels; download it from the start of a UTC day"
+    )
+
+
 def refuse_empty(path: Path, found: dict[str, Any]) -> None:
     """A file that decodes and yields no row to train on is an error, with the reason the counts give."""
     n = found["records"]
@@ -72,6 +90,7 @@ def refuse_empty(path: Path, found: dict[str, Any]) -> None:
         "holds only calendar spreads; download the outrights": found["records_spread"] == n,
         "holds only the opening book snapshot, no event": found["records_snapshot"] + found["actions"]["R"] == n,
         OTHER_MONTH: not found["rows"] and found["events_other_month"] > 0,
+        UNPROVEN: not found["rows"] and found["unproven_events"] > 0,
         "no record of a kept instrument ends an event (F_LAST)": not found["rows"],
         ONE_SIDED: found["one_sided"] == found["event_ends"],
         NO_SESSION: not found["segments"],

@@ -71,7 +71,7 @@ _SCALARS = (
     # counts for the report
     "event_ends", "book_changes", "crossed", "crossed_in_session", "one_sided", "one_sided_in_session",
     "trade_count", "trade_lots", "dropped_events", "dropped_trades", "past_calendar_close",
-    "other_month", "suspect_events", "inversions", "last_recv", "undefined_ts_event",
+    "other_month", "suspect_events", "unproven_events", "inversions", "last_recv", "undefined_ts_event",
 )  # fmt: skip
 # Everything a pass carries from record to record and batch to batch, in one record: a compiled call then passes one
 # pointer, where a tuple of arrays would cost reference counts that take longer than the book.
@@ -244,6 +244,18 @@ def reset(c, slot, t):
 def suspect(c, slot):
     """The venue says the book may be wrong (MAYBE_BAD_BOOK): the event makes no row and ends the stretch."""
     c.suspect_events += 1
+    _hold_back(c, slot)
+
+
+@njit
+def unproven(c, slot):
+    """Orders from before the file may lie on the ten levels: the event makes no row and ends the stretch."""
+    c.unproven_events += 1
+    _hold_back(c, slot)
+
+
+@njit
+def _hold_back(c, slot):
     c.dropped_trades += c.slots[slot, TRADES]
     empty_group(c, slot)
     if c.slot == slot:

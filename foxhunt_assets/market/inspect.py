@@ -22,7 +22,7 @@ from foxhunt_assets.market import batch, lobster, roll, symbology
 from foxhunt_assets.market.book import MAX_SLOTS
 from foxhunt_assets.market.databento_csv import CsvReader
 from foxhunt_assets.market.dbn import NOT_DBN, DbnStream, Header, Mapping, midnight, require_book_schema
-from foxhunt_assets.market.decode_report import NO_SESSION, ONE_SIDED, OTHER_MONTH
+from foxhunt_assets.market.decode_report import NO_SESSION, ONE_SIDED, OTHER_MONTH, UNPROVEN, unproven
 from foxhunt_assets.market.formats import is_csv, is_synthetic
 from foxhunt_assets.market.frames import zstd_frames
 from foxhunt_assets.market.passes import ACTIONS
@@ -85,17 +85,20 @@ def _records(path: Path, gap_s: float) -> Facts:
         **_file_facts(path, header),
         **_survey_facts(survey, header),
         "order_errors": errors,
+        "unproven_events": chunks.unproven,
         "gap_s": gap_s,
     }
     download, refused = _download(path)
     said += batch.warnings(download, path, header.start, header.end or header.start + 1)
     facts["warnings"] = said + _remarks(header, survey, errors)
+    if chunks.unproven:
+        facts["warnings"].append(unproven(chunks.unproven, facts["event_ends"]))
     if header.dataset == DATASET:
         facts["warnings"] += _lead_remarks(header, survey)
     if chunks.not_rebuilt:
         left = _n(chunks.not_rebuilt, "order record")
         facts["warnings"].append(f"{left} in no book: beyond {MAX_SLOTS} instruments, or off the step of the prices")
-    reasons = [*damage, *refused, *_reasons(path, header, survey)]
+    reasons = [*damage, *refused, *_reasons(path, header, survey, chunks.unproven)]
     return _concluded(facts, reasons)
 
 
@@ -274,7 +277,7 @@ def _remarks(header: Header, survey: Survey, order_errors: dict[str, int]) -> li
         said.append(f"{_n(survey.undefined_ts_event, 'record')} without ts_event")
     if order_errors:
         listed = ", ".join(f"{name} {n:,}" for name, n in order_errors.items())
-        said.append(f"orders the book did not know, so it started without its snapshot: {listed}")
+        said.append(f"orders the book did not know: {listed}")
     return said
 
 
@@ -286,7 +289,7 @@ def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
 
 
-def _reasons(path: Path, header: Header, survey: Survey) -> list[str]:
+def _reasons(path: Path, header: Header, survey: Survey, unproven_events: int) -> list[str]:
     """Why the decoder would not take the file, or nothing would come of it; the gravest first."""
     try:
         require_book_schema(path, header)
@@ -318,10 +321,10 @@ def _reasons(path: Path, header: Header, survey: Survey) -> list[str]:
             reasons.append(f"{said}; another product?")
         if tally.wide:
             reasons.append(f"{_n(tally.wide, 'record')} with a size or count over 2^31 - 1; download the file again")
-    return reasons or _emptiness(survey, kept, selected[0])
+    return reasons or _emptiness(survey, kept, selected[0], unproven_events)
 
 
-def _emptiness(survey: Survey, kept: dict[Mapping, Tally], selected: roll.Selection) -> list[str]:
+def _emptiness(survey: Survey, kept: dict[Mapping, Tally], selected: roll.Selection, unproven_events: int) -> list[str]:
     """Why a sound file yields no row to train on. kept: the outrights of its product; selected: their series."""
     if not survey.records:
         return ["no record at all; the market was shut or the request was empty"]
@@ -331,7 +334,7 @@ def _emptiness(survey: Survey, kept: dict[Mapping, Tally], selected: roll.Select
         return ["holds only the opening book snapshot, no event"]
     events = sum(t.events for t in kept.values())
     if not events:
-        return ["no record ends an event (F_LAST)"]
+        return [UNPROVEN if unproven_events else "no record ends an event (F_LAST)"]
     if events == sum(t.one_sided for t in kept.values()):
         return [ONE_SIDED]
     codes = {(slot.symbol, slot.instrument_id): slot.code for slot in selected.slots}
@@ -380,7 +383,13 @@ def _lobster(path: Path, gap_s: float) -> Facts:
     survey = Survey(header, False, int(gap_s * 1e9))
     for block in lobster.books(pair):
         survey.add(_lobster_chunk(block))
-    facts = {**_file_facts(path, header), **_survey_facts(survey, header), "order_errors": {}, "gap_s": gap_s}
+    facts = {
+        **_file_facts(path, header),
+        **_survey_facts(survey, header),
+        "order_errors": {},
+        "unproven_events": 0,
+        "gap_s": gap_s,
+    }
     facts |= {"encoding": "LOBSTER", "schema": "message + orderbook, 10 levels", "with": _other(pair, path).name}
     facts["warnings"] = ["no order counts, no instrument ids and no receive times: the format has none"]
     return _concluded(facts, ["LOBSTER, a Nasdaq equity; only Databento files of CME Globex are decoded"])

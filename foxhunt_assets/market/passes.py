@@ -165,13 +165,19 @@ def mbo_pass(clock, routes, octets, words, halves, first_row, tick, room, orders
         c.clock = max(c.clock, ts_recv)
         if action == _TRADE and size > 0:
             grid.add_trade(c, slot, side, size, ts_event)
+            if m.known[slot] == book.PARTIAL:
+                book.note_trade(m, slot, price)
         if flags & F_MAYBE_BAD_BOOK:
-            m.void[slot] = 1
-        if flags & F_LAST and m.void[slot] == 1:
+            m.known[slot] = book.LOST
+        if flags & F_LAST and m.known[slot] == book.LOST:
             grid.suspect(c, slot)
         elif flags & F_LAST:
             touched = m.touched[slot]
-            if touched and not book.top(m, slot, c.books[slot]):
+            fits = touched == 0 or book.top(m, slot, c.books[slot])
+            if m.known[slot] == book.PARTIAL and not book.knows_levels(m, slot, c.books[slot], tick):
+                grid.unproven(c, slot)
+                continue
+            if not fits:
                 return i, grid.BAD_SIZE
             m.touched[slot] = 0
             record = grid.Record(
@@ -243,6 +249,9 @@ class Decoder:
     def feed(self, records: np.ndarray) -> Iterator[None]:
         """Take a batch, uint8 [n, record size]; yields when the output is full. Empty it before going on."""
         at = 0
+        if self.row == 0 and self.orders is not None and len(records):
+            first = records[0].view(self.header.dtype)[0]
+            book.begin(self.orders, int(first["action"]), int(first["flags"]))
         while at < len(records):
             at, error = self._run(records, at)
             if error == grid.GROW:

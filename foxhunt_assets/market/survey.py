@@ -73,6 +73,8 @@ class RecordChunks:
         self._orders = book.new_orders()
         self._slots: dict[int, int] = {}
         self.unit = unit
+        self._begun = False
+        self.unproven = 0  # event ends of books of which orders from before the file may be missing
         self.not_rebuilt = 0  # records of instruments beyond MAX_SLOTS or off the unit
 
     @property
@@ -130,8 +132,11 @@ class RecordChunks:
         wide = (action == _TRADE) & (size > _INT32_MAX)
         new = np.zeros((3, 2, LEVELS), np.int32)
         at = 0
+        if not self._begun:
+            book.begin(self._orders, int(action[0]), int(flags[0]))
+            self._begun = True
         while at < len(octets):
-            at, skipped, full = _best_prices(
+            at, skipped, unproven, full = _best_prices(
                 self._orders,
                 slots,
                 flags,
@@ -148,6 +153,7 @@ class RecordChunks:
                 at,
             )
             self.not_rebuilt += skipped
+            self.unproven += unproven
             if full and not book.grow(self._orders):
                 raise BadInput(f"more than {book.MAX_TABLE // 2} live orders or {book.MAX_DEPTH} prices of one side")
         return Chunk(
@@ -170,17 +176,18 @@ def event_ends(action: np.ndarray, flags: np.ndarray) -> np.ndarray:
 @cached(book)
 def _best_prices(orders, slots, flags, action, side, order_id, price, size, unit, new, best, ends, wide, start):
     """Apply MBO records start.. and note the best prices after each that ends an event, and the levels that are too
-    wide there; an event of a book that a gap has made void ends nothing. Returns (next record, how many could not be
-    applied, whether the books must grow first)."""
+    wide there; an event of a book that a gap has made void, or of which levels are not known yet, ends nothing.
+    Returns (next record, how many could not be applied, events of levels not known, whether the books must grow
+    first)."""
     m = orders[0]
-    skipped = 0
+    skipped = unproven = 0
     for i in range(start, len(flags)):
         slot = slots[i]
         if slot < 0:
             skipped += 1
             continue
         if book.needs_room(m, slot):
-            return i, skipped, True
+            return i, skipped, unproven, True
         if action[i] == _CLEAR or (flags[i] & F_SNAPSHOT and m.in_snapshot[slot] == 0):
             book.clear(m, slot)
         m.in_snapshot[slot] = 1 if flags[i] & F_SNAPSHOT else 0
@@ -196,17 +203,26 @@ def _best_prices(orders, slots, flags, action, side, order_id, price, size, unit
                 book.add(m, slot, BID if side[i] == BUY else ASK, order_id[i], ticks, size[i])
             else:
                 book.modify(m, slot, BID if side[i] == BUY else ASK, order_id[i], ticks, size[i])
-        if flags[i] & F_MAYBE_BAD_BOOK and action[i] != _CLEAR and not flags[i] & F_SNAPSHOT:
-            m.void[slot] = 1
-        if ends[i] and m.void[slot] == 1:
+        if action[i] == _CLEAR or flags[i] & F_SNAPSHOT:
+            continue
+        if action[i] == _TRADE and size[i] > 0 and m.known[slot] == book.PARTIAL:
+            book.note_trade(m, slot, price[i])
+        if flags[i] & F_MAYBE_BAD_BOOK:
+            m.known[slot] = book.LOST
+        if ends[i] and m.known[slot] == book.LOST:
             ends[i] = False
         elif ends[i]:
-            if not book.top(m, slot, new):
+            fits = book.top(m, slot, new)
+            if m.known[slot] == book.PARTIAL and not book.knows_levels(m, slot, new, unit):
+                unproven += 1
+                ends[i] = False
+                continue
+            if not fits:
                 wide[i] = True
             for which in range(2):
                 if new[PX, which, 0] != ABSENT_PX:
                     best[i, which] = np.int64(new[PX, which, 0]) * unit
-    return len(flags), skipped, False
+    return len(flags), skipped, unproven, False
 
 
 def common_step(prices: np.ndarray, step: int) -> int:

@@ -126,7 +126,7 @@ def test_what_speaks_against_a_file_that_decodes_is_shown(home):
 
 
 def test_orders_that_the_book_did_not_know_are_shown(home):
-    """An MBO file from the middle of a day: the orders before it are not in its book."""
+    """Cancels of orders that nothing in the file added."""
     _, instance, world = home
     orders = [made.mbo(T0, "C", "B", 9, 20_000, 5), made.mbo(T0 + MS, "C", "B", 8, 20_000, 5)]
     orders += [made.mbo(T0 + 2 * MS, "A", "B", 1, 20_000, 5), made.mbo(T0 + 3 * MS, "A", "A", 2, 20_001, 5)]

@@ -51,8 +51,8 @@ class TooSlow(Exception):
 def originals(folder: Path) -> list[Path]:
     """MBP-10 and MBO, plain and compressed, one frame and several."""
     mbp = [made.mbp(T0 + i * made.MS, 20_000 + i % 7, 20_001 + i % 7, action="ACMT"[i % 4]) for i in range(60)]
-    mbo = [
-        made.mbo(T0 + i * made.MS, "AAACM"[i % 5], "BA"[i % 2], 1 + i % 40, 20_000 + i % 9, 1 + i) for i in range(200)
+    mbo = [made.mbo(T0, "R", "N", 0, 0, 0)] + [
+        made.mbo(T0 + i * made.MS, "AAACM"[i % 5], "BA"[i % 2], 1 + i % 40, 20_000 + i % 9, 1 + i) for i in range(199)
     ]
     head = made.metadata(made.databento_dbn.Schema.MBP_10), made.metadata(made.databento_dbn.Schema.MBO)
     both = np.concatenate(mbp).tobytes(), np.concatenate(mbo).tobytes()

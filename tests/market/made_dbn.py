@@ -109,6 +109,8 @@ def write_mbp(path: Path, records: Sequence[np.ndarray], **header: object) -> Pa
     return write(path, [metadata(databento_dbn.Schema.MBP_10, **header) + np.concatenate(records).tobytes()])
 
 
-def write_mbo(path: Path, records: Sequence[np.ndarray], **header: object) -> Path:
-    """An MBO file in one frame."""
+def write_mbo(path: Path, records: Sequence[np.ndarray], *, clear: bool = True, **header: object) -> Path:
+    """An MBO file in one frame. clear: an R of ESH4 stands before the records, so that all books are known."""
+    if clear:
+        records = [mbo(int(records[0]["ts_recv"][0]), "R", "N", 0, 0, 0), *records]
     return write(path, [metadata(databento_dbn.Schema.MBO, **header) + np.concatenate(records).tobytes()])

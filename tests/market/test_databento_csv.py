@@ -214,7 +214,7 @@ def test_a_long_file_comes_in_batches_of_the_right_size(tmp_path: Path) -> None:
     with CsvReader(to_csv(source)) as reader:
         parts = [batch.copy() for batch in reader.batches()]
     assert max(len(p) for p in parts) <= BATCH
-    assert np.concatenate(parts).tobytes() == records.tobytes()
+    assert np.concatenate(parts)[1:].tobytes() == records.tobytes()  # the first is the clear
 
 
 def lines_of(path: Path) -> list[str]:

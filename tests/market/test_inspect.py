@@ -194,6 +194,9 @@ def damaged(folder: Path, how: str) -> Path:
         orders.append(mbo(T0 + 2, "C" if how.startswith("cancel") else "A", "B", 3, 20_000, 1))
         orders[2]["price"] += 0 if how == "wide order" else 1
         return made.write_mbo(folder / "a.dbn", orders)
+    if how == "middle of a day":
+        orders = [mbo(T0, "A", "B", 1, 20_000, 5), mbo(T0 + 1, "A", "A", 2, 20_001, 5)]
+        return made.write_mbo(folder / "a.dbn", orders, clear=False)
     if how == "empty":
         return made.write(folder / "a.dbn", [made.metadata(databento_dbn.Schema.MBP_10)])
     if how == "product":
@@ -237,10 +240,11 @@ def damaged(folder: Path, how: str) -> Path:
         ("weekend", "no event lies in a trading session", ""),
         ("holiday", "no event lies in a trading session", ""),
         ("one side", "no book ever has both sides", ""),
+        ("middle of a day", "begins without the book that stood before it", ""),
         ("other months", "no event of the lead month", ""),
         ("wide level", r"1 record with a size or count over 2\^31 - 1", r"record 1: a size or count over 2\^31 - 1"),
-        ("wide order", r"1 record with a size or count over 2\^31 - 1", r"record 2: a size or count over 2\^31 - 1"),
-        ("orders off the tick", "prices of ESH4 are no multiples", "record 2: a price that is no multiple"),
+        ("wide order", r"1 record with a size or count over 2\^31 - 1", r"record 3: a size or count over 2\^31 - 1"),
+        ("orders off the tick", "prices of ESH4 are no multiples", "record 3: a price that is no multiple"),
         ("cancel off the tick", "^usable for training", "taken"),
         ("unfinished off the tick", "^usable for training", "taken"),
         ("suspect off the tick", "^usable for training", "taken"),

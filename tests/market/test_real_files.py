@@ -40,7 +40,6 @@ def refused(words: str, records: int | None, verdict: str = "") -> Outcome:
 
 NO_HEADER = "no DBN header"
 LOBSTER = refused("names no columns; not a Databento CSV", 999, "LOBSTER, a Nasdaq equity")
-NO_BOOK_YET = "no book ever has both sides"  # two cancels of orders from before the cut
 OUTCOMES = {
     "alegitdude-Backtester/ES-20251105_symbology.csv": refused("no book schema", 0, "no market data"),
     "alegitdude-Backtester/futures_mbo.csv": decoded(15, 20),
@@ -59,8 +58,8 @@ OUTCOMES = {
     "dbn/test_data.definition.v1.dbn.frag": refused(NO_HEADER, None),
     "dbn/test_data.definition.v1.dbn.zst": refused(NO_BOOK.format("definition"), 2),
     "dbn/test_data.definition.v3.dbn.zst": refused(NO_BOOK.format("definition"), 2),
-    "dbn/test_data.mbo.v1.dbn.zst": refused(NO_BOOK_YET, 2),
-    "dbn/test_data.mbo.v3.dbn": refused(NO_BOOK_YET, 2),
+    "dbn/test_data.mbo.v1.dbn.zst": refused("begins without the book that stood before it", 2),
+    "dbn/test_data.mbo.v3.dbn": refused("begins without the book that stood before it", 2),
     "dbn/test_data.mbp-1.v3.dbn.zst": refused(ONE_LEVEL.format("mbp-1"), 2),
     "dbn/test_data.mbp-10.dbz": refused("a DBZ file", None),
     "dbn/test_data.mbp-10.v1.dbn.zst": decoded(2, 2),

@@ -601,7 +601,7 @@ def test_a_suspect_mbo_book_stays_void_until_it_is_rebuilt(tmp_path: Path) -> No
         mbo(T0 + 4 * MS, "A", "B", 4, 20_000, 2, 0), mbo(T0 + 4 * MS, "A", "A", 5, 20_002, 2),
     ]  # fmt: skip
     report, c, _ = decoded(made.write_mbo(tmp_path / "a.dbn", records), snapshots.EVENT_CLOCK)
-    assert report["suspect_events"] == 2 and c["source_row"].tolist() == [0, 5]
+    assert report["suspect_events"] == 2 and c["source_row"].tolist() == [1, 6]
 
 
 # --- what cannot be used --------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ def test_another_tick_is_found_in_either_schema(tmp_path: Path) -> None:
     assert trace_faults(path, tmp_path, ES, 10) == ([], 2)
     odd = replace(ES, tick=100_000_000)
     (fault,) = trace_faults(path, tmp_path, odd, 10)[0]
-    assert fault == "record 1: price on the tick is not what its row says (1 such rows)"
+    assert fault == "record 2: price on the tick is not what its row says (1 such rows)"
 
 
 def test_the_real_hour_is_traced_in_every_series_order(real_data: Path, tmp_path: Path) -> None:
