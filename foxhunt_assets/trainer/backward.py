@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 
-Views = Mapping[str, torch.Tensor]
+from kernels.outer import op as outer
 
 
-def linear(
-    slope: torch.Tensor,
-    x: torch.Tensor,
-    w: torch.Tensor,
-    grad_x: torch.Tensor,
-    grad_w: torch.Tensor,
-    grad_b: torch.Tensor,
-) -> None:
-    """Gradients of y = x w^T + b from slope = dL/dy [R, O]: x [R, I], w [O, I]; the last three are written."""
+def linear(slope: torch.Tensor, x: torch.Tensor, w: torch.Tensor, grad_x: torch.Tensor, grad: torch.Tensor) -> None:
+    """Gradients of y = x w^T + b from slope = dL/dy, whose first axis is the rows of x [R, I]; w: [O, I].
+
+    Written: grad_x [R, I], and grad [O I + O], that of w with that of b behind it.
+    """
+    slope = slope.reshape(x.shape[0], -1)
     torch.mm(slope, w, out=grad_x)
-    torch.mm(slope.t(), x, out=grad_w)
-    torch.sum(slope, dim=0, out=grad_b)
-
-
-def head(name: str, slope: torch.Tensor, h: torch.Tensor, p: Views, grads: Views, grad_h: torch.Tensor) -> None:
-    """A head of one linear layer, q, pi or v. slope: dL/d(output), its first axis the rows of h."""
-    w, b = f"{name}_out_w", f"{name}_out_b"
-    linear(slope.reshape(h.shape[0], -1), h, p[w], grad_h, grads[w], grads[b])
+    outer.weight_gradient(slope, x, grad)
 
 
 def frd(
-    slope: torch.Tensor, hidden: torch.Tensor, h: torch.Tensor, p: Views, grads: Views, grad_h: torch.Tensor
-) -> None:
-    """The forward-return head. hidden [R, 64]: what its ReLU gave, whose gradient at 0 is 0."""
+    slope: torch.Tensor, hidden: torch.Tensor, h: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor,
+    grad_h: torch.Tensor, grad1: torch.Tensor, grad2: torch.Tensor,
+) -> None:  # fmt: skip
+    """The forward-return head of two layers. hidden [R, 64]: what its ReLU gave, whose gradient at 0 is 0."""
     grad_hidden = torch.empty_like(hidden)
-    linear(slope.flatten(1), hidden, p["frd_w2"], grad_hidden, grads["frd_w2"], grads["frd_b2"])
-    linear(grad_hidden * (hidden > 0), h, p["frd_w1"], grad_h, grads["frd_w1"], grads["frd_b1"])
+    linear(slope, hidden, w2, grad_hidden, grad2)
+    linear(torch.ops.aten.threshold_backward(grad_hidden, hidden, 0), h, w1, grad_h, grad1)

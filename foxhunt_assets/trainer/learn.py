@@ -14,6 +14,7 @@ import torch
 from foxhunt_assets.contracts.buffers import BufferSpec
 from foxhunt_assets.simulator.actions import N_ACTIONS
 from foxhunt_assets.trainer import backward, encoder, heads, replay, rollout, slots
+from foxhunt_assets.trainer.branches import Branches
 from foxhunt_assets.trainer.params import BRANCHES, HEAD_BRANCHES
 from foxhunt_assets.trainer.program import Flags, Stage
 from foxhunt_assets.trainer.replay import INSERTED, PRIORITY_EPS
@@ -80,6 +81,7 @@ class Learner:
         self.ppo = ppo.PPO(c.clip_eps, c.value_clip, c.entropy_coef, world.pi_floor, c.kl_stop)
         self.double_q = td.DoubleQ(c.gamma, PRIORITY_EPS, c.per_alpha)
         self.grads = world.layout.views(b["grads"])
+        self.side_by_side = Branches(world.device, 3)
         self._allocate()
 
     def _allocate(self) -> None:
@@ -174,42 +176,60 @@ class Learner:
 
     def heads(self, _: Flags) -> None:
         """Head outputs on the rows each head learns from, and both networks' Q of the states replay rows led to."""
-        w, p, h_roll, h_replay = self.w, self.p, self.h[: self.m], self.h[self.m :]
-        self.pi, self.v = heads.pi_logits(p, h_roll), heads.value(p, h_roll)
-        self.frd_hidden = heads.frd_hidden(p, h_roll)
-        self.frd = heads.frd_logits(p, self.frd_hidden, len(w.config.labels.horizons))
-        target = w.layout.views(w.buffers["target_q"], "q")
-        pairs = ((p, h_replay), (p, self.h_next), (target, self.h_next))
+        self.side_by_side.run([self._policy_outputs, self._frd_outputs, self._q_outputs])
+
+    def _policy_outputs(self) -> None:
+        h = self.h[: self.m]
+        self.pi, self.v = heads.pi_logits(self.p, h), heads.value(self.p, h)
+
+    def _frd_outputs(self) -> None:
+        self.frd_hidden = heads.frd_hidden(self.p, self.h[: self.m])
+        self.frd = heads.frd_logits(self.p, self.frd_hidden, len(self.w.config.labels.horizons))
+
+    def _q_outputs(self) -> None:
+        target = self.w.layout.views(self.w.buffers["target_q"], "q")
+        pairs = ((self.p, self.h[self.m :]), (self.p, self.h_next), (target, self.h_next))
         self.q, self.q_next, self.q_target = (heads.q_logits(of, h, N_ACTIONS) for of, h in pairs)
 
     def losses(self, _: Flags) -> None:
         """Gradient of each head's loss to its output, and what the diagnostics keep of the minibatch."""
-        w, b, row, past = self.w, self.w.buffers, self.rollout, self.replay
-        slope_pi, slope_v, sums = self.ppo.gradients(
+        self.slopes: dict[str, torch.Tensor] = {}
+        self.side_by_side.run([self._policy_loss, self._frd_loss, self._q_loss])
+
+    def _policy_loss(self) -> None:
+        b, row = self.w.buffers, self.rollout
+        self.slopes["pi"], self.slopes["v"], sums = self.ppo.gradients(
             self.pi, self.v, row["legal"], row["action"], row["log_pi"], row["advantage"], row["value"], row["return"],
             b[WINDOW_STATS.buffer][:2],
         )  # fmt: skip
-        self.ppo.keep(sums, self.m, w.clock.minibatch, b["stats_policy"], b["learn_gate"], b["kl_stops"])
+        self.ppo.keep(sums, self.m, self.w.clock.minibatch, b["stats_policy"], b["learn_gate"], b["kl_stops"])
+
+    def _frd_loss(self) -> None:
+        self.slopes["frd"] = frd.gradient(self.frd, self.w.tape.labels, self.rollout["anchor"])
+
+    def _q_loss(self) -> None:
+        w, b, past = self.w, self.w.buffers, self.replay
         ends = (past["trade_closed"], past["terminated"])
         transitions = td.Transitions(past["action"], past["legal_next"], past["reward_raw"], *ends, past["step"])
         isv = b["isv_full"]
         scale = td.Scale(isv[slots.V_MIN], isv[slots.V_MAX], w.reward_scale, w.clock.step)
-        slope_q, self.new_priorities = self.double_q.gradients(
+        self.slopes["q"], self.new_priorities = self.double_q.gradients(
             self.q, self.q_next, self.q_target, transitions, self.drawn, scale, b["stats_replay"]
         )
-        slope_frd = frd.gradient(self.frd, w.tape.labels, row["anchor"])
-        self.slopes = {"q": slope_q, "pi": slope_pi, "v": slope_v, "frd": slope_frd}
 
     def _backward(self, head: str) -> Callable[[Flags], None]:
         rows = slice(self.m, None) if head == "q" else slice(0, self.m)
+        span, flat = self.w.layout.span, self.w.buffers["grads"]
 
         def run(_: Flags) -> None:
             # The rows that the head does not learn from hold the zeros they were made with.
-            grad_h, h, slope = self.w.buffers[f"grad_h_t.{head}"][rows], self.h[rows], self.slopes[head]
+            grad_h, h, slope, p = self.w.buffers[f"grad_h_t.{head}"][rows], self.h[rows], self.slopes[head], self.p
             if head == "frd":
-                backward.frd(slope, self.frd_hidden, h, self.p, self.grads, grad_h)
+                grads = (span(flat, f"frd_w{i}", f"frd_b{i}") for i in (1, 2))
+                backward.frd(slope, self.frd_hidden, h, p["frd_w1"], p["frd_w2"], grad_h, *grads)
             else:
-                backward.head(head, slope, h, self.p, self.grads, grad_h)
+                w, b = f"{head}_out_w", f"{head}_out_b"
+                backward.linear(slope, h, p[w], grad_h, span(flat, w, b))
 
         return run
 

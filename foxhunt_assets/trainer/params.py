@@ -123,6 +123,10 @@ class Layout:
             if branch in (None, p.branch)
         }
 
+    def span(self, flat: torch.Tensor, first: str, last: str) -> torch.Tensor:
+        """What lies from one parameter to another, both included."""
+        return flat[self.slices[first].start : self.slices[last].stop]
+
     def initialise(self, flat: torch.Tensor, seed: int) -> None:
         """Draw every parameter from Philox(seed, "init", step = position in the table): nothing is left unseeded."""
         for number, (p, view) in enumerate(zip(self.table, self.views(flat).values())):

@@ -6,11 +6,26 @@ from kernels.adamw import op as adamw
 from kernels.c51 import op as c51
 from kernels.frd import op as frd
 from kernels.gae import op as gae
+from kernels.outer import op as outer
 from kernels.policy import op as policy
 from kernels.ppo import op as ppo
 from kernels.reward import op as reward
 from kernels.td import op as td
 from tests.kernels.cases.registry import case
+
+
+@case("outer_parts", "reduce_parts", ulps=8)
+class layer_gradients:
+    def inputs(g):
+        return {
+            "slope": torch.randn(150, 11, generator=g), "x": torch.randn(150, 40, generator=g),
+            "into": torch.zeros(11 * 41),
+        }  # fmt: skip
+
+    def call(x):
+        into = x["into"].clone()
+        outer.weight_gradient(x["slope"], x["x"], into)
+        return into.split((11 * 40, 11))
 
 
 @case("policy_sample", ulps=8)

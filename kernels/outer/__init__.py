@@ -1,0 +1,1 @@
+"""The gradient of a linear layer's weights and bias in a fixed order."""
