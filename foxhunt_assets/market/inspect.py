@@ -18,14 +18,14 @@ import numpy as np
 from foxhunt_assets.contracts.instruments import CONTRACTS, UNDEF_PRICE, ContractFacts
 from foxhunt_assets.contracts.tables import ABSENT_PX
 from foxhunt_assets.errors import BadInput
-from foxhunt_assets.market import batch, lobster, roll, symbology
+from foxhunt_assets.market import batch, calendar, lobster, roll, symbology
 from foxhunt_assets.market.book import MAX_SLOTS
 from foxhunt_assets.market.databento_csv import CsvReader
 from foxhunt_assets.market.dbn import NOT_DBN, DbnStream, Header, Mapping, midnight, require_book_schema
 from foxhunt_assets.market.decode_report import NO_SESSION, ONE_SIDED, OTHER_MONTH, UNPROVEN, unproven
 from foxhunt_assets.market.formats import is_csv, is_synthetic
 from foxhunt_assets.market.frames import zstd_frames
-from foxhunt_assets.market.passes import ACTIONS
+from foxhunt_assets.market.passes import ACTIONS, LONGEST_YEARS
 from foxhunt_assets.market.snapshots import DATASET
 from foxhunt_assets.market.survey import UNMAPPED, Chunk, RecordChunks, Survey, Tally
 from foxhunt_assets.settings import DataSettings
@@ -315,6 +315,10 @@ def _reasons(path: Path, header: Header, survey: Survey, unproven_events: int) -
         reasons.append(f"unknown actions {_counts(strange)}; download the file again")
     if survey.bad_times:
         reasons.append(f"{_n(survey.bad_times, 'record')} not between 2000 and 2100; download the file again")
+    if survey.latest >= 0:
+        a, b = (calendar.chicago_date(t).year for t in (survey.first, survey.latest))
+        if b - a > LONGEST_YEARS:
+            reasons.append(f"a record received in {b}, over {LONGEST_YEARS} years after the first ({a}); damaged")
     for mapping, tally in kept.items():
         if tally.step % facts.tick:
             said = f"prices of {mapping.symbol} are no multiples of the tick {facts.tick_points}"

@@ -37,7 +37,7 @@ UNMAPPED, NOT_KEPT = -1, -2
 _MBP10, _MBO = RTYPES["mbp-10"], RTYPES["mbo"]
 _EARLIEST, _LATEST = (int(datetime(y, 1, 1, tzinfo=UTC).timestamp()) * 10**9 for y in (2000, 2100))
 _WINDOWS_AHEAD = timedelta(60)
-_LONGEST_YEARS = 30  # from a file's first record to its last; each year more is a holiday calendar to build
+LONGEST_YEARS = 30  # from a file's first record to its last; each year more is a holiday calendar to build
 _NEVER = 2**63 - 1
 _AHEAD = 8  # records from asking for the place of an order to looking for it
 
@@ -227,6 +227,7 @@ class Decoder:
     def __init__(self, path: Path, header: Header, facts: ContractFacts, selection: Selection, grid_ns: int):
         self.path, self.header, self.facts, self.selection = path, header, facts, selection
         self.dates: list[date] = []  # trade date of each window
+        self.first_year = 0  # of the first record
         self.row = 0
         slots = len(selection.slots)
         if slots > grid.MAX_SLOTS:
@@ -298,10 +299,11 @@ class Decoder:
         if not _EARLIEST <= ts_recv < _LATEST:
             raise self._explain(grid.BAD_TIME, row, records)
         day = calendar.chicago_date(ts_recv)
-        if self.dates and day.year - self.dates[0].year > _LONGEST_YEARS:
+        self.first_year = self.first_year or day.year
+        if day.year - self.first_year > LONGEST_YEARS:
             raise BadInput(
-                f"{self.path}: record {row}: received on {day}, over {_LONGEST_YEARS} years after the first "
-                f"({self.dates[0].year}); the file is damaged: download it again"
+                f"{self.path}: record {row}: received on {day}, over {LONGEST_YEARS} years after the first "
+                f"({self.first_year}); the file is damaged: download it again"
             )
         start = day - timedelta(4)
         if self.dates:  # a silence of years needs no windows: no event will look at them

@@ -294,6 +294,7 @@ class Survey:
         self.flags = np.zeros(8, np.int64)
         self.records = self.snapshots = self.inversions = self.bad_times = self.undefined_ts_event = 0
         self.sessions = Sessions(globex, gap_ns)
+        self.first = self.latest = -1  # time of the first record, and the latest of all
         self._last = 0
         self._mappings: dict[int, list[Mapping]] = {}
         for mapping in header.mappings:
@@ -317,6 +318,8 @@ class Survey:
         if timed.any():
             self.inversions += int((np.diff(chunk.ts[timed], prepend=self._last) < 0).sum())
             self._last = int(chunk.ts[timed][-1])
+            self.first = self.first if self.first >= 0 else int(chunk.ts[timed][0])
+            self.latest = max(self.latest, int(chunk.ts[timed].max()))
         live &= timed
         window = np.full(len(chunk.ts), -1)
         if live.any():

@@ -205,7 +205,12 @@ def damaged(folder: Path, how: str) -> Path:
         return made.write_mbp(folder / "a.dbn", sound, dataset="XNAS.ITCH")
     if how == "manifest":
         (folder / "manifest.json").write_text('{"files": [{"filename": "a.dbn", "size": 7, "hash": "sha256:0"}]}')
-    field, value = {"tick": ("bid_px", 1), "action": ("action", ord("Z")), "time": ("ts_recv", 5)}.get(how, ("size", 1))
+    field, value = {
+        "tick": ("bid_px", 1),
+        "action": ("action", ord("Z")),
+        "time": ("ts_recv", 5),
+        "decades": ("ts_recv", made.ns("2085-01-02T15:00:00")),
+    }.get(how, ("size", 1))
     if field == "bid_px":
         sound[1]["levels"]["bid_px"][0, 7] += value
     else:
@@ -236,6 +241,11 @@ def damaged(folder: Path, how: str) -> Path:
         ("tick", "prices of ESH4 are no multiples of the tick 0.25", "no multiple of the tick 0.25"),
         ("action", "unknown actions 1 Z", "action 'Z'"),
         ("time", "1 record not between 2000 and 2100", "ts_recv 5, not between 2000 and 2100"),
+        (
+            "decades",
+            "a record received in 2085, over 30 years after the first",
+            "received on 2085-01-02, over 30 years",
+        ),
         ("manifest", "manifest.json says 7", ""),
         ("weekend", "no event lies in a trading session", ""),
         ("holiday", "no event lies in a trading session", ""),
