@@ -2,8 +2,10 @@
 
 A trade date's session opens at 17:00 the evening before. What is known of it, and from where:
 - it closes at 16:00 since 21 September 2015 (NinjaTrader advisory 25 of 15 September 2015), before that at 16:15, and
-  before 19 November 2012 at 15:15 (CME's letter on daily price limits, reprinted by eminiroom.com on 11 April 2013).
-  What traded from 15:30 in those early years belonged to the next trade date; here it counts as outside;
+  before 19 November 2012 at 15:15 (CME's letter on daily price limits, reprinted by eminiroom.com on 11 April 2013);
+- before that day the hour from 15:30 to 16:30 of Monday to Thursday belonged to the next trade date (CME's hours as
+  quoted on elitetrader.com on 21 November 2010; traderhabits.com on the change; pandas_market_calendars#242). After a
+  holiday's early close it did not reopen before 17:00 (CME's schedule for Labor Day 2007, a broker's for 4 July 2013);
 - it stopped from 15:15 to 15:30 until 25 June 2021 (CME Globex notices of 21 June 2021; the trading status records of
   ESH1 on 28 December 2020);
 - on a holiday it closes at 12:00, and before Memorial Day 2014 at 10:30 (the tests of pandas_market_calendars' CME
@@ -15,7 +17,8 @@ A trade date's session opens at 17:00 the evening before. What is known of it, a
 - a Good Friday with an employment report is open until 8:15: 2010, 2012, 2015 and 2021 (the same tests), 2023
   (pandas_market_calendars#244 and #311), 2026 (#456). The others are closed, 2025 too (barrons.com, 18 April 2025);
 - two national days of mourning closed at 8:30: 5 December 2018 and 9 January 2025 (CME's press releases of 2 December
-  2018 and 30 December 2024).
+  2018 and 30 December 2024);
+- for hurricane Sandy it closed at 8:15 on 29 and 30 October 2012 (CME's notices of 28 and 29 October 2012).
 
 Which days are holidays comes from the CMES calendar of exchange_calendars, which has every Good Friday and day of
 mourning as closed, no 3 July, up to version 4.13.2 no Juneteenth, and one closing time for all. A day that is wrong
@@ -34,7 +37,8 @@ from zoneinfo import ZoneInfo
 
 CHICAGO = ZoneInfo("America/Chicago")
 OPEN = time(17)
-_CLOSES = ((date(2015, 9, 21), time(16)), (date(2012, 11, 19), time(16, 15)), (date.min, time(15, 15)))  # since
+_ONE_OPEN_SINCE, _EVENING_OVER = date(2012, 11, 19), time(16, 30)  # before, the next trade date began at HALT_OVER
+_CLOSES = ((date(2015, 9, 21), time(16)), (_ONE_OPEN_SINCE, time(16, 15)), (date.min, time(15, 15)))  # since
 HALT, HALT_OVER = time(15, 15), time(15, 30)
 NO_HALT_SINCE = date(2021, 6, 28)
 _HOLIDAY_CLOSES = ((date(2014, 5, 26), time(12)), (date.min, time(10, 30)))  # since
@@ -46,6 +50,7 @@ _SPECIAL_CLOSES = {
         time(8, 15),  # Good Fridays
     ),
     **dict.fromkeys((date(2018, 12, 5), date(2025, 1, 9)), time(8, 30)),  # days of mourning
+    **dict.fromkeys((date(2012, 10, 29), date(2012, 10, 30)), time(8, 15)),  # a hurricane
 }
 
 
@@ -68,8 +73,8 @@ def windows(first: date, last: date) -> list[Window]:
 def session_bounds(trade_date: date) -> tuple[int, int]:
     """(open, close) of a trade date's session in ns UTC, by the weekly rule and the early closes."""
     parts = _windows_of(trade_date)
-    close = max((w.shut_ns for w in parts if w.shut_ns > w.open_ns), default=parts[-1].close_ns)
-    return parts[0].open_ns, close
+    open_parts = [w for w in parts if w.shut_ns > w.open_ns]
+    return (open_parts[0].open_ns, open_parts[-1].shut_ns) if open_parts else (parts[0].open_ns, parts[-1].close_ns)
 
 
 def chicago_date(ts_ns: int) -> date:
@@ -114,7 +119,16 @@ def _windows_of(day: date) -> list[Window]:
     spans = [(start, end)]
     if day < NO_HALT_SINCE and regular > HALT:
         spans = [(start, chicago_ns(day, HALT)), (chicago_ns(day, HALT_OVER), end)]
-    return [Window(day, a, b, min(max(shut, a), b)) for a, b in spans]
+    found = [Window(day, a, b, min(max(shut, a), b)) for a, b in spans]
+    if day < _ONE_OPEN_SINCE and day.weekday() > 0:
+        found.insert(0, _evening(day - timedelta(1), day, closed=close is None))
+    return found
+
+
+def _evening(before: date, day: date, closed: bool) -> Window:
+    """The hour after the halt of the day before, in the years in which it belonged to the next trade date."""
+    a, b = chicago_ns(before, HALT_OVER), chicago_ns(before, _EVENING_OVER)
+    return Window(day, a, b, a if closed or calendar_close(before) != regular_close(before) else b)
 
 
 def _observed(day: date) -> date:

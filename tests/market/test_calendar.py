@@ -40,7 +40,10 @@ def test_a_week_has_five_sessions_with_the_break_between() -> None:
 CLOSES = {
     2010: {"closed": "0101 1224", "10:30": "0118 0215 0531 0705 0906 1125", "08:15": "0402", "12:15": "1126"},
     2011: {"closed": "0422 1226", "10:30": "0117 0221 0530 0704 0905 1124", "12:15": "1125"},
-    2012: {"closed": "0102 1225", "10:30": "0116 0220 0528 0704 0903 1122", "08:15": "0406", "12:15": "0703 1123 1224"},
+    2012: {
+        "closed": "0102 1225", "10:30": "0116 0220 0528 0704 0903 1122", "12:15": "0703 1123 1224",
+        "08:15": "0406 1029 1030",  # October's are not in those tests: CME's notices of 28 and 29 October 2012
+    },
     2013: {"closed": "0101 0329 1225", "10:30": "0121 0218 0527 0704 0902 1128", "12:15": "0703 1129 1224"},
     2014: {
         "closed": "0101 0418 1225", "10:30": "0120 0217", "12:00": "0526 0704 0901 1127", "12:15": "0703 1128 1224",
@@ -104,7 +107,8 @@ def test_early_closes_and_holidays(day: date, close: time | None) -> None:
 @pytest.mark.parametrize(
     ("day", "windows"),
     [
-        (date(2012, 11, 16), [("17:00", "15:15")]),  # the last Friday of the old hours
+        (date(2012, 11, 12), [("17:00", "15:15")]),  # a Monday: nothing on the Friday or Sunday before
+        (date(2012, 11, 16), [("15:30", "16:30"), ("17:00", "15:15")]),  # the last Friday of the old hours
         (date(2012, 11, 19), [("17:00", "15:15"), ("15:30", "16:15")]),
         (date(2015, 9, 18), [("17:00", "15:15"), ("15:30", "16:15")]),
         (date(2015, 9, 21), [("17:00", "15:15"), ("15:30", "16:00")]),
@@ -117,6 +121,21 @@ def test_the_hours_of_the_week_changed_three_times(day: date, windows: list[tupl
         return f"{datetime.fromtimestamp(t // 10**9, calendar.CHICAGO):%H:%M}"
 
     assert [(clock(w.open_ns), clock(w.close_ns)) for w in calendar.windows(day, day)] == windows
+
+
+def test_the_hour_that_belonged_to_the_next_day_is_shut_beside_a_holiday() -> None:
+    """Labor Day 2012 closed at 10:30 and reopened at 17:00; nothing traded for Good Friday 2011 on the Thursday."""
+    afternoon, night = calendar.windows(date(2012, 9, 4), date(2012, 9, 4))
+    assert (afternoon.open_ns, afternoon.close_ns) == (ns("2012-09-03T20:30:00"), ns("2012-09-03T21:30:00"))
+    assert afternoon.shut_ns == afternoon.open_ns and night.shut_ns == night.close_ns
+    assert calendar.session_bounds(date(2012, 9, 4)) == (ns("2012-09-03T22:00:00"), ns("2012-09-04T20:15:00"))
+    assert calendar.session_bounds(date(2012, 9, 5))[0] == ns("2012-09-04T20:30:00")
+    assert [w.shut_ns - w.open_ns for w in calendar.windows(date(2011, 4, 22), date(2011, 4, 22))] == [0, 0]
+
+
+def test_windows_lie_in_order_of_time_across_the_old_hours() -> None:
+    found = calendar.windows(date(2012, 10, 1), date(2012, 12, 31))
+    assert all(a.close_ns <= b.open_ns for a, b in pairwise(found)) and len(found) > 100
 
 
 def test_the_exchange_s_own_status_records_show_the_open_and_the_old_halt(real_data: Path) -> None:

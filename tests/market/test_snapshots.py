@@ -307,6 +307,16 @@ def test_the_old_afternoon_halt_splits_a_session_and_is_gone_since(tmp_path: Pat
         assert [s["ended_by"] for s in segments][:1] == (["session"] if halted else ["gap"])
 
 
+def test_before_november_2012_the_hour_after_the_halt_is_the_next_trade_date_s(tmp_path: Path) -> None:
+    mappings = {"ESZ2": [(date(2012, 11, 1), date(2012, 12, 1), made.ESH4)]}
+    times = [ns(f"2012-11-{t}") for t in ("14T21:14:59", "14T21:29:59", "14T21:30:00", "14T22:30:00", "14T23:00:00")]
+    times += [ns(f"2012-11-{t}") for t in ("19T21:14:59", "19T21:30:00")]  # the new hours, from that Monday on
+    path = made.write_mbp(tmp_path / "a.dbn", [mbp(t) for t in times], mappings=mappings)
+    _, c, segments = decoded(path, snapshots.EVENT_CLOCK)
+    assert c["segment"].tolist() == [0, -1, 1, -1, 2, 3, 4]
+    assert [s["trade_date"][-2:] for s in segments] == ["14", "15", "15", "19", "19"]
+
+
 def test_good_friday_2023_trades_until_a_quarter_past_eight(tmp_path: Path) -> None:
     mappings = {"ESM3": [(date(2023, 4, 1), date(2023, 5, 1), made.ESH4)]}
     close = ns("2023-04-07T13:15:00")
