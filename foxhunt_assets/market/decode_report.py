@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from foxhunt_assets.market.passes import (
     UNMAPPED_COUNT,
     Decoder,
 )
-from foxhunt_assets.market.roll import is_spread
+from foxhunt_assets.market.roll import Slot, is_spread, outlived
 
 ONE_SIDED = "no book ever has both sides"
 UNPROVEN = (
@@ -67,10 +67,14 @@ def report(header: Header, passes: Sequence[Decoder], segments: pa.Table) -> dic
     }
 
 
-def remarks(found: dict[str, Any]) -> list[str]:
+def remarks(found: dict[str, Any], passes: Sequence[Decoder]) -> list[str]:
     """What a person should know of the rows, as sentences."""
     held, taken = found["unproven_events"], found["event_ends"]
-    return [unproven(held, taken)] if held else []
+    said = [unproven(held, taken)] if held else []
+    for p in passes:
+        for slot, (_, last) in _event_spans(p):
+            said += outlived(slot, p.facts, last)
+    return said
 
 
 def unproven(held: int, taken: int) -> str:
@@ -125,9 +129,12 @@ def _order_errors(passes: Sequence[Decoder]) -> dict[str, int]:
 
 def _spans(decoder: Decoder) -> list[dict[str, Any]]:
     """First and last ts_recv of the events of each instrument that made rows: two files may not overlap in these."""
-    ends = decoder.state["slots"][: len(decoder.selection.slots), [grid.FIRST, grid.LAST]].tolist()
     return [
         {"symbol": slot.symbol, "instrument_id": slot.instrument_id, "first": first, "last": last}
-        for slot, (first, last) in zip(decoder.selection.slots, ends, strict=True)
-        if last >= 0
+        for slot, (first, last) in _event_spans(decoder)
     ]
+
+
+def _event_spans(decoder: Decoder) -> Iterator[tuple[Slot, tuple[int, int]]]:
+    ends = decoder.state["slots"][: len(decoder.selection.slots), [grid.FIRST, grid.LAST]].tolist()
+    return ((s, (first, last)) for s, (first, last) in zip(decoder.selection.slots, ends, strict=True) if last >= 0)

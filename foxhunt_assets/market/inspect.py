@@ -235,6 +235,13 @@ def _lead_remarks(header: Header, survey: Survey) -> list[str]:
     if away and roll.ANY not in codes:
         more = f" and {_n(len(away) - 1, 'later session')}" if len(away) > 1 else ""
         said.append(f"the lead month of {away[0]}{more}, {_lead_symbol(header, away[0])}, is not in the file")
+    for slot in roll.outrights(header, facts):
+        its = [
+            t.last
+            for m, t in survey.tallies.items()
+            if (m.symbol, m.instrument_id) == (slot.symbol, slot.instrument_id)
+        ]
+        said += roll.outlived(slot, facts, max(its, default=-1))
     return said
 
 

@@ -86,6 +86,14 @@ def expiry_ns(contract: Contract, facts: ContractFacts) -> int:
     return calendar.chicago_ns(expiry(contract, facts), facts.expiry_time)
 
 
+def outlived(slot: Slot, facts: ContractFacts, last: int) -> list[str]:
+    """A sentence where an instrument has records up to `last`, ns UTC, after its final settlement."""
+    if slot.code == ANY or last < (end := expiry_ns(Contract.of_code(slot.code), facts)):
+        return []
+    a, b = (f"{datetime.fromtimestamp(t // 10**9, calendar.CHICAGO):%Y-%m-%d %H:%M}" for t in (end, last))
+    return [f"{slot.symbol} expired at {a} Chicago and has records until {b}; what follows the expiry is no market"]
+
+
 def lead_until(contract: Contract, facts: ContractFacts) -> date:
     """The trade date from which the next listed month leads."""
     regular = regular_expiry(contract, facts)

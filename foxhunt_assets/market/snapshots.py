@@ -93,7 +93,7 @@ def decode(
         raise BadInput(f"{path}: changed while it was decoded; decode it again when nothing writes to it")
     report = {**_header_facts(path, header), "source_sha256": source.sha256, "grid_ms": grid_ms}
     report |= {"instrument_mode": instrument_mode, **decode_report.report(header, passes, segments)}
-    report |= _quality(path, header, [*said, *decode_report.remarks(report)], download)
+    report |= _quality(path, header, [*said, *decode_report.remarks(report, passes)], download)
     decode_report.refuse_empty(path, report)
     return report
 

@@ -289,6 +289,18 @@ def test_what_the_default_settings_would_not_expect_is_told(tmp_path: Path) -> N
     assert facts["warnings"] == ["the lead month of 2024-03-11, ESM4, is not in the file"] and facts["usable"]
 
 
+@pytest.mark.parametrize(("last", "told"), [("13:29:59", False), ("13:30:00", True)])
+def test_records_after_the_final_settlement_are_told_here_and_by_the_decoder(
+    tmp_path: Path, last: str, told: bool
+) -> None:
+    """ESH4 settles on 15 March 2024 at 8:30 in Chicago."""
+    path = made.write_mbp(tmp_path / "a.dbn", [mbp(made.ns(f"2024-03-15T{t}")) for t in ("13:29:00", last)])
+    warnings = ["ESH4 expired at 2024-03-15 08:30 Chicago and has records until 2024-03-15 08:30; "
+                "what follows the expiry is no market"] * told  # fmt: skip
+    assert [w for w in facts_of(path)["warnings"] if "lead month" not in w] == warnings
+    assert snapshots.decode(path, tmp_path, ES, 0)["warnings"] == warnings
+
+
 def test_the_page_accounts_for_every_record_and_names_the_last_mapped_day(tmp_path: Path) -> None:
     opening = made.ns("2024-03-07T23:00:00")
     records = [mbp(opening - 9_000 * SECOND, flags=168), mbp(opening - SECOND), *(mbp(opening + i) for i in (1, 2))]
