@@ -5,27 +5,16 @@ from __future__ import annotations
 import torch
 
 from kernels import build
+from kernels.events.reference import Codes, Learned, Step
 
 _THREADS = 128
 
 
-def mark(
-    closed: torch.Tensor,
-    trades: torch.Tensor,
-    mask: torch.Tensor,
-    end_reason: torch.Tensor,
-    reason: int,
-    codes: tuple[int, int, int, int],
-    learned: tuple[torch.Tensor, ...] | None,
-    replay_rows: int,
-    capacity: int,
-    actions_seen: torch.Tensor | None,
-    places: torch.Tensor,
-    seen: torch.Tensor,
-) -> None:
-    """Mark what happened in `seen` and `actions_seen`."""
-    what = [x.contiguous() for x in (closed, trades, mask, end_reason)]
-    counters = [None] * 4 if learned is None else [x.contiguous() for x in learned]
-    actions = 0 if actions_seen is None else actions_seen.numel()
-    args: tuple[build.Argument, ...] = (*what, *trades.shape, reason, *codes, *counters, replay_rows, capacity)
-    build.launch("events", "events_mark", (1,), (_THREADS,), *args, actions, actions_seen, places, seen)
+def mark(step: Step, codes: Codes, learned: Learned | None, places: torch.Tensor, seen: torch.Tensor) -> None:
+    """Mark what happened in `seen` and `learned.actions_seen`."""
+    what = [x.contiguous() for x in step]
+    counters: list[torch.Tensor | None] = [None] * 4 if learned is None else [x.contiguous() for x in learned[:4]]
+    actions, limits = (None, (0, 0)) if learned is None else (learned.actions_seen, learned[5:])
+    n_actions = 0 if actions is None else actions.numel()
+    args: tuple[build.Argument, ...] = (*what, *step.trades.shape, *codes, *counters, *limits, n_actions, actions)
+    build.launch("events", "events_mark", (1,), (_THREADS,), *args, places, seen)
