@@ -25,8 +25,8 @@ from foxhunt_assets.market.roll import Slot, is_spread, outlived
 
 ONE_SIDED = "no book ever has both sides"
 UNPROVEN = (
-    "the file begins without the book that stood before it, and trading never proves ten levels of both sides; "
-    "download it from the start of a UTC day"
+    "begins without the book before it, and trading never proves ten levels of both sides; download it from the start "
+    "of a UTC day"
 )
 NO_SESSION = "no event lies in a trading session"
 OTHER_MONTH = "no event of the lead month; set data.instrument_mode to a symbol of the file"

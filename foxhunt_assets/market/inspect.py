@@ -91,7 +91,7 @@ def _records(path: Path, gap_s: float) -> Facts:
     download, refused = _download(path)
     said += batch.warnings(download, path, header.start, header.end or header.start + 1)
     facts["warnings"] = said + _remarks(header, survey, errors)
-    if chunks.unproven:
+    if chunks.unproven and facts["event_ends"]:  # where there is none, the verdict says it
         facts["warnings"].append(unproven(chunks.unproven, facts["event_ends"]))
     if header.dataset == DATASET:
         facts["warnings"] += _lead_remarks(header, survey)
@@ -284,7 +284,7 @@ def _remarks(header: Header, survey: Survey, order_errors: dict[str, int]) -> li
         said.append(f"{_n(survey.undefined_ts_event, 'record')} without ts_event")
     if order_errors:
         listed = ", ".join(f"{name} {n:,}" for name, n in order_errors.items())
-        said.append(f"orders the book did not know: {listed}")
+        said.append(f"order records that do not fit the book: {listed}")
     return said
 
 
@@ -371,13 +371,8 @@ def _concluded(facts: Facts, reasons: list[str]) -> Facts:
 def _amount(facts: Facts) -> str:
     sessions = facts["sessions"]
     seconds = sum(s["last"] - s["first"] for s in sessions) / 1e9
-    size = (
-        f"{seconds:.1f} s"
-        if seconds < 60
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
+    below = ((1, "under 1 s"), (60, f"{seconds:.0f} s"), (7200, f"{seconds / 60:.0f} min"))
+    size = next((text for limit, text in below if seconds < limit), f"{seconds / 3600:.1f} h")
     short = "; too short to train on alone" if seconds < _SHORT_S else ""
     return f"{size} of trading in {_n(len(sessions), 'session')}{short}"
 

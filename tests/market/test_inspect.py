@@ -250,7 +250,7 @@ def damaged(folder: Path, how: str) -> Path:
         ("weekend", "no event lies in a trading session", ""),
         ("holiday", "no event lies in a trading session", ""),
         ("one side", "no book ever has both sides", ""),
-        ("middle of a day", "begins without the book that stood before it", ""),
+        ("middle of a day", "begins without the book before it", ""),
         ("other months", "no event of the lead month", ""),
         ("wide level", r"1 record with a size or count over 2\^31 - 1", r"record 1: a size or count over 2\^31 - 1"),
         ("wide order", r"1 record with a size or count over 2\^31 - 1", r"record 3: a size or count over 2\^31 - 1"),
