@@ -10,12 +10,14 @@ import numpy as np
 from numba import njit
 
 from foxhunt_assets.contracts.tables import ABSENT_PX, NO_SEGMENT
+from foxhunt_assets.market import labels
+from foxhunt_assets.market.compiled import cached
 from foxhunt_assets.market.labels import ATOMS, NO_LABEL
 
 _NO_MID = np.int32(-(2**31))
 
 
-@njit(cache=True)
+@cached(labels)
 def label(bid, ask, segment, horizons, edges, block, out):
     """Write the atom of every row and horizon, NO_LABEL where there is none; returns the bits that prices have set.
 
