@@ -75,6 +75,32 @@ def test_threads_at_different_barriers_are_refused():
         _others("diverging_barriers", torch.empty(64))
 
 
+def test_lanes_exchange_values_with_their_neighbours_and_vote_with_their_warp():
+    x = torch.arange(64, dtype=torch.int32) % 6
+    x[32:] %= 5  # only the first warp holds a 5
+    found = torch.zeros_like(x)
+    _others("exchanged", x, found)
+    lane = torch.arange(64)
+    assert torch.equal(found, 100 * x[lane ^ 1] + 10 * x[lane // 4 * 4 + 3] + (lane < 32))
+
+
+def test_lanes_that_hand_a_word_over_need_a_barrier_of_their_warp():
+    x, words, out = torch.rand(32), torch.zeros(32), torch.zeros(1)
+    with pytest.raises(shim.Found, match=r"conflict: words\[1\] by block 0 thread 1 and block 0 thread 0"):
+        _others("handed_over_by_an_exchange", x, words, out, block=32)
+    _others("handed_over_by_a_barrier", x, words, out, block=32)
+    assert out == x[1]
+
+
+@pytest.mark.parametrize("function, message", [
+    ("lanes_part", "lanes of a warp of block 0 wait at different barriers"),
+    ("half_a_warp_waits_for_the_block", "does not end: threads of block 0 wait .* for others that never come"),
+])  # fmt: skip
+def test_lanes_that_wait_for_lanes_elsewhere_are_refused(function, message):
+    with pytest.raises(shim.Found, match=message):
+        _others(function, torch.empty(32), block=32)
+
+
 def test_shared_memory_nobody_wrote_differs_between_the_poisons():
     results = []
     for poison in shim.POISONS:

@@ -3,7 +3,8 @@
 // Schedule 0 goes through blocks and threads in order, 1 backwards, any other draws the next fiber of any block and
 // also leaves a fiber before some of its loads and stores. Every load and store is seen (-fsanitize=thread calls the
 // hooks below): one outside all buffers ends the launch; two of one word by threads that no barrier orders, one of
-// them a plain store, are a conflict. Between blocks nothing orders but the next launch.
+// them a plain store, are a conflict. Between blocks nothing orders but the next launch. Lanes of a warp run one by
+// one like any threads; they meet where they exchange values, which orders their accesses only in __syncwarp.
 #include <algorithm>
 #include <csetjmp>
 #include <cstdarg>
@@ -21,21 +22,26 @@ extern char __stop_shim_shared[] __attribute__((weak));
 
 namespace {
 
-struct Access { int thread = -1; int epoch = 0; bool atomic = false; };
+struct Access { int thread = -1; int epoch = 0, warp_epoch = 0; bool atomic = false; };
 
 struct Word { Access writer, reader, other_reader; };  // the last plain or atomic store, the last two readers
 
 struct Buffer { char* base; int64_t bytes; int64_t item; const char* name; std::vector<Word> words; };
 
+struct Gate { int live = 0, waiting = 0, line = 0, turn = 0; };  // opens when all that live wait at it
+
+struct Warp { Gate gate; int epoch = 0; bool live[32] = {}; uint64_t said[2][32]; };
+
 struct Block {
-    uint3 index; int live = 0, waiting = 0, epoch = 0, line = 0; bool votes[2] = {};
-    std::vector<char> shared; Buffer marks;
+    uint3 index; Gate gate; bool votes[2] = {};
+    std::vector<Warp> warps; std::vector<char> shared; Buffer marks;
 };
 
 enum State { READY, WAITING, DONE };
 
 struct Fiber {
-    jmp_buf here; Block* block; uint3 thread; int number; State state; bool started;
+    jmp_buf here; Block* block; Warp* warp; uint3 thread; int number, lane; State state; bool started;
+    const Gate* gate; int turn;  // what it waits at, and since which turn of it
 };
 
 const size_t STACK = 32 << 10, MAX_FIBERS = 1 << 13;
@@ -119,7 +125,9 @@ __attribute__((noinline)) void resume(Fiber* fiber)
 bool ordered(const Access& before, const Fiber* now)
 {
     if (before.thread < 0 || before.thread == now->number) return true;
-    return fibers[before.thread].block == now->block && before.epoch < now->block->epoch;
+    const Fiber& then = fibers[before.thread];
+    if (then.warp == now->warp && before.warp_epoch < now->warp->epoch) return true;
+    return then.block == now->block && before.epoch < now->block->gate.turn;
 }
 
 void mark(Buffer& buffer, int64_t index, bool write, bool atomic)
@@ -134,7 +142,7 @@ void mark(Buffer& buffer, int64_t index, bool write, bool atomic)
         report("conflict: %s[%lld] by block %u thread %u and block %u thread %u, which no barrier orders", buffer.name,
                (long long)index, a.block->index.x, a.thread.x, current->block->index.x, current->thread.x);
     }
-    Access now{current->number, current->block->epoch, atomic};
+    Access now{current->number, current->block->gate.turn, current->warp->epoch, atomic};
     if (write) word.writer = now;
     else if (word.reader.thread != now.thread) word.other_reader = word.reader, word.reader = now;
     else word.reader = now;
@@ -181,13 +189,50 @@ void access(void* address, int bytes, bool write, bool atomic)
         mark(*buffer, at, write, atomic);
 }
 
-bool release(Block* block)
+bool opens(Gate& gate)
 {
-    if (!block->waiting || block->waiting < block->live) return false;
-    block->waiting = 0;
-    ++block->epoch;
-    block->votes[block->epoch & 1] = false;  // of two barriers ago: everybody has read it
+    if (!gate.waiting || gate.waiting < gate.live) return false;
+    gate.waiting = 0;
+    ++gate.turn;
     return true;
+}
+
+// After a fiber of a block came to a gate or its end: let those on whom somebody waits no more go on.
+void release(Fiber* fiber)
+{
+    Block* block = fiber->block;
+    Warp* warp = fiber->warp;
+    if (fiber->state == DONE) --block->gate.live, --warp->gate.live, warp->live[fiber->lane] = false;
+    if (opens(warp->gate))
+        for (int lane = 0; lane < 32; ++lane)
+            if (!warp->live[lane]) warp->said[~warp->gate.turn & 1][lane] = 0;
+    if (opens(block->gate)) block->votes[block->gate.turn & 1] = false;  // of two barriers ago: everybody has read it
+}
+
+void wait(Gate& gate, int line, const char* what)
+{
+    if (gate.waiting && gate.line != line) {
+        report("%s of block %u wait at different barriers, lines %d and %d", what, current->block->index.x, gate.line,
+               line);
+        stop();
+    }
+    gate.line = line;
+    ++gate.waiting;
+    current->state = WAITING, current->gate = &gate, current->turn = gate.turn;
+    leave();
+}
+
+bool may_go(Fiber& f)
+{
+    if (f.state == WAITING && f.gate->turn != f.turn) f.state = READY;
+    return f.state == READY;
+}
+
+void stuck(const Block& block)
+{
+    report("does not end: threads of block %u wait at line %d for others that never come", block.index.x,
+           block.gate.waiting ? block.gate.line : 0);
+    stopped = true;
 }
 
 void prepare(uint3 grid, uint3 block, int poison)
@@ -199,12 +244,16 @@ void prepare(uint3 grid, uint3 block, int poison)
     for (size_t b = 0; b < n; ++b) {
         Block& at = blocks[b];
         at.index = {(unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y), (unsigned)(b / grid.x / grid.y)};
-        at.live = threads;
+        at.gate.live = threads;
+        at.warps.assign((threads + 31) / 32, Warp());
         at.shared.assign(shared, (char)poison);
         at.marks = Buffer{nullptr, 0, 1, "shared memory", std::vector<Word>(shared)};
         for (size_t t = 0; t < threads; ++t) {
             Fiber& f = fibers[b * threads + t];
             f.block = &at;
+            f.warp = &at.warps[t / 32];
+            f.lane = t % 32;
+            ++f.warp->gate.live, f.warp->live[f.lane] = true;
             f.number = b * threads + t;
             f.thread = {(unsigned)(t % block.x), (unsigned)(t / block.x % block.y), (unsigned)(t / block.x / block.y)};
             f.state = READY;
@@ -216,18 +265,18 @@ void prepare(uint3 grid, uint3 block, int poison)
 // Runs block by block, so that fibers of one block only take turns at its barriers: in order or backwards.
 void run_in_order(bool backwards, size_t threads)
 {
-    for (size_t i = 0; i < blocks.size(); ++i) {
+    for (size_t i = 0; i < blocks.size() && !stopped; ++i) {
         size_t b = backwards ? blocks.size() - 1 - i : i;
-        while (blocks[b].live && !stopped) {
+        while (blocks[b].gate.live && !stopped) {
+            bool moved = false;
             for (size_t j = 0; j < threads && !stopped; ++j) {
                 Fiber& f = fibers[b * threads + (backwards ? threads - 1 - j : j)];
-                if (f.state != READY) continue;
+                if (!may_go(f)) continue;
+                moved = true;
                 resume(&f);
-                if (f.state == DONE) --blocks[b].live;
+                if (!stopped) release(&f);
             }
-            if (!stopped && release(&blocks[b]))
-                for (size_t j = 0; j < threads; ++j)
-                    if (fibers[b * threads + j].state == WAITING) fibers[b * threads + j].state = READY;
+            if (!moved) stuck(blocks[b]);
         }
     }
 }
@@ -240,16 +289,16 @@ void run_at_random(size_t threads)
         size_t at = draw(ready.size());
         Fiber& f = fibers[ready[at]];
         resume(&f);
-        if (f.state == READY) continue;
+        if (f.state == READY || stopped) continue;
         ready[at] = ready.back();
         ready.pop_back();
-        if (f.state == DONE) --f.block->live;
-        if (!stopped && release(f.block)) {
-            size_t first = (f.block - blocks.data()) * threads;
-            for (size_t t = first; t < first + threads; ++t)
-                if (fibers[t].state == WAITING) fibers[t].state = READY, ready.push_back(t);
-        }
+        release(&f);
+        size_t first = (f.block - blocks.data()) * threads;
+        for (size_t t = first; t < first + threads; ++t)
+            if (fibers[t].state == WAITING && may_go(fibers[t])) ready.push_back(t);
     }
+    for (Block& block : blocks)
+        if (block.gate.live && !stopped) stuck(block);
 }
 
 }  // namespace
@@ -266,16 +315,26 @@ void shim_switch() { if (seed > 1) leave(); }
 int shim_barrier(int line, int vote)
 {
     Block* block = current->block;
-    if (block->waiting && block->line != line) {
-        report("threads of block %u wait at different barriers, lines %d and %d", block->index.x, block->line, line);
-        stop();
-    }
-    block->line = line;
-    block->votes[block->epoch & 1] |= vote;
-    ++block->waiting;
-    current->state = WAITING;
-    leave();
-    return block->votes[~block->epoch & 1];
+    block->votes[block->gate.turn & 1] |= vote;
+    wait(block->gate, line, "threads");
+    return block->votes[~block->gate.turn & 1];
+}
+
+// What every lane of the warp said, once all have; of lanes that ended, 0.
+const uint64_t* shim_exchange(int line, uint64_t said)
+{
+    Warp* warp = current->warp;
+    warp->said[warp->gate.turn & 1][current->lane] = said;
+    wait(warp->gate, line, "lanes of a warp");
+    return warp->said[~warp->gate.turn & 1];
+}
+
+void shim_warp_barrier(int line)
+{
+    Warp* warp = current->warp;
+    int before = warp->gate.turn;
+    wait(warp->gate, line, "lanes of a warp");
+    if (warp->epoch <= before) warp->epoch = before + 1;
 }
 
 // Run a launch; 0, or 1 with what was found in `text`.

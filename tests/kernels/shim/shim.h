@@ -4,6 +4,8 @@
 #pragma once
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <utility>
 
 struct uint3 { unsigned int x, y, z; };
@@ -16,6 +18,8 @@ uint3 shim_block();
 uint3 shim_block_dim();
 uint3 shim_grid_dim();
 int shim_barrier(int line, int vote);
+const uint64_t* shim_exchange(int line, uint64_t said);
+void shim_warp_barrier(int line);
 void shim_switch();
 void shim_atomic(void* word, int bytes);
 }
@@ -30,6 +34,9 @@ void shim_atomic(void* word, int bytes);
 #define gridDim (shim_grid_dim())
 #define __syncthreads() shim_barrier(__LINE__, 0)
 #define __syncthreads_or(vote) shim_barrier(__LINE__, (vote) != 0)
+#define __syncwarp() shim_warp_barrier(__LINE__)
+#define __shfl_sync(mask, x, lane, width) shim_shuffle(__LINE__, x, lane, width)  // mask: the whole warp
+#define __any_sync(mask, vote) shim_any(__LINE__, vote)
 #define __threadfence() shim_switch()  // orders this thread's writes; holds nobody up
 
 #define SHIM_UNSEEN __attribute__((no_sanitize("thread"), noinline))
@@ -65,6 +72,24 @@ template <class T> SHIM_UNSEEN T atomicAnd(T* word, T x)
     T old = *word;
     *word = old & x;
     return old;
+}
+
+template <class T> SHIM_UNSEEN T shim_shuffle(int line, T x, int lane, int width)
+{
+    uint64_t bits = 0;
+    memcpy(&bits, &x, sizeof(T));
+    int mine = threadIdx.x % 32, from = (mine & ~(width - 1)) | (lane & (width - 1));
+    bits = shim_exchange(line, bits)[from];
+    memcpy(&x, &bits, sizeof(T));
+    return x;
+}
+
+SHIM_UNSEEN inline int shim_any(int line, bool vote)
+{
+    const uint64_t* votes = shim_exchange(line, vote);
+    int found = 0;
+    for (int lane = 0; lane < 32; ++lane) found |= (int)votes[lane];
+    return found;
 }
 
 // A kernel as a function of an array of pointers to its arguments.
