@@ -2,8 +2,9 @@
 
     python -m benchmarks.step                 everything (some minutes; needs a GPU, says so where there is none)
     python -m benchmarks.step --only rows     rows | learning | training | modes | simulator | fill
-    python -m benchmarks.step --only twins    the peers: the kernels' twins in torch, captured and compiled (a process
-                                              of its own; so are mode0, mode1 and mode2, one price each)
+    python -m benchmarks.step --only mode1    what a mode costs; a process of its own, as mode0 and mode2 are
+
+benchmarks.twins holds the passes of a step against torch.compile.
 
 Every row is measured in this process on this card, after warm-up, capture and compilation; times are medians of
 CUDA-event intervals over whole replays, training rates are wall time with the diagnostics written to a file.
@@ -38,7 +39,6 @@ from foxhunt_assets.trainer.outbox import Outbox
 from foxhunt_assets.trainer.program import Flags
 from foxhunt_assets.trainer.run_spec import RunSpec
 from foxhunt_assets.trainer.world import World
-from kernels import build
 from kernels.lob import op as lob
 from kernels.philox import op as philox
 from tests.trainer.fold_by_hand import make_fold_on_disk
@@ -324,29 +324,8 @@ def _bare_fill(px: torch.Tensor, sz: torch.Tensor, at: torch.Tensor, lots: torch
     cash.sub_(cost * 1_250)
 
 
-def twins(bench: Bench, say: Callable[..., None]) -> None:
-    """The same lists from the kernels' twins in torch: captured by hand, and through torch.compile reduce-overhead."""
-    build.on_gpu = lambda x: False
-    run = filled(bench.run(bench.config(128)))
-    for what, names in {"collection row": ROW, "learning minibatch": ("learn",)}.items():
-        say(f"{what} of the twins, captured by hand", ms=lists_ms(run, Flags(), *names))
-    for what, names in {"collection row": ROW, "learning minibatch": ("learn",)}.items():
-        eager = filled(bench.run(bench.config(128), captured=False))
-        compiled = torch.compile(
-            lambda eager=eager, names=names: [eager.program.run(name, Flags()) for name in names],
-            mode="reduce-overhead",
-        )
-        begin = time.perf_counter()
-        try:
-            say(f"{what} of the twins, torch.compile reduce-overhead", ms=wall_ms(compiled, 20))
-        except Exception as error:  # what torch.compile refuses is a finding
-            print(f"{what} of the twins: torch.compile refused it: {str(error).strip().splitlines()[0][:150]}")
-        print(f"  compiled in {time.perf_counter() - begin:.0f} s", flush=True)
-
-
 SECTIONS = {
     "rows": rows, "learning": learning, "training": training, "modes": modes, "simulator": simulator, "fill": fill,
-    "twins": twins,
 }  # fmt: skip
 
 
@@ -365,7 +344,7 @@ def main(argv: list[str]) -> int:
         "--only",
         choices=(*SECTIONS, "mode0", "mode1", "mode2"),
         nargs="*",
-        default=[name for name in SECTIONS if name != "twins"],
+        default=list(SECTIONS),
     )
     args = parser.parse_args(argv)
     if not torch.cuda.is_available():
