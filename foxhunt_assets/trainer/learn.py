@@ -135,7 +135,7 @@ class Learner:
             Stage(
                 "backward_encoder",
                 self.backward_encoder,
-                ("grad_h_t_combined", "learn_gate", "weights"),
+                ("grad_h_t_combined", "learn_gate", "learn_x", "weights"),
                 (),
                 ("grads", "stats_optim"),
             ),

@@ -68,6 +68,7 @@ extern "C" __global__ void adamw_step(float* __restrict__ weights, const float* 
     float eps = (float)constants[2], decay = (float)constants[3];
     bool open = *gate > 0.0f && norm - norm == 0.0;  // a norm that is not finite moves nothing
     double moved = 0.0, snr = 0.0;
+#pragma unroll 4
     for (long long i = item[0] + t; open && i < item[1]; i += THREADS) {
         float g = grads[i] * clip, w = weights[i];
         float first = m[i] + rate1 * (g - m[i]), second = v[i] + rate2 * (g * g - v[i]);

@@ -1,24 +1,55 @@
 // Composed weights of a state-space block: joint = [W_in; W_ab W_in] with its biases, out = W_out diag(w_c), and the
-// gradients of the parameters from theirs. A block of threads takes one row of one matrix; sums run in one order.
+// gradients of the parameters from theirs. A block of threads takes 32 columns of one row of one matrix; eight lanes
+// share a column's sum, and are added pairwise.
 
-#define TILE 32      // inputs of a tile of W_in in shared memory
-#define CHANNELS 128 // and its channels: one a thread
+#define COLUMNS 32
+#define LANES 8
 
-// Row of joint and, as one column more, of its biases: shift in the first `hidden` rows, gates below.
-__device__ static float joint_of(const float* w_in, const float* b_in, const float* w_ab, const float* b_ab,
-                                 const float* b_out, int hidden, int inputs, int row, int column)
+struct Sums {
+    float lanes[LANES][COLUMNS], tile[COLUMNS][COLUMNS + 1];
+};
+
+// The sum of a column's lanes.
+__device__ static float over_lanes(Sums& s, float mine)
 {
-    const float* from = column < inputs ? w_in + column : b_in;
-    int stride = column < inputs ? inputs : 1;
-    if (row < hidden) return from[row * stride] + (column < inputs ? 0.0f : b_out[row]);
-    const float* gate = w_ab + (row - hidden) * hidden;
-    float sum = column < inputs ? 0.0f : b_ab[row - hidden];
-#pragma unroll 8
-    for (int j = 0; j < hidden; ++j) sum = fmaf(gate[j], from[j * stride], sum);
+    __syncthreads();
+    s.lanes[threadIdx.y][threadIdx.x] = mine;
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.y < half) s.lanes[threadIdx.y][threadIdx.x] += s.lanes[threadIdx.y + half][threadIdx.x];
+    }
+    __syncthreads();
+    return s.lanes[0][threadIdx.x];
+}
+
+// sum_k a[k a_step] b[k b_step + column], the lane's share.
+__device__ static float down(const float* a, int a_step, const float* b, int b_step, int n)
+{
+    float sum = 0.0f;
+#pragma unroll 4
+    for (int k = threadIdx.y; k < n; k += LANES) sum = fmaf(a[k * a_step], b[k * b_step], sum);
     return sum;
 }
 
-// Blocks: the 3 hidden rows of joint, then the hidden rows of out.
+// sum_k a[k] b[column n + k], the lane's share: rows of b pass through shared memory.
+__device__ static float along(Sums& s, const float* a, const float* b, int n, int first, int columns)
+{
+    float sum = 0.0f;
+    for (int from = 0; from < n; from += COLUMNS) {
+        int k = from + threadIdx.x;
+        __syncthreads();
+#pragma unroll
+        for (int r = threadIdx.y; r < COLUMNS; r += LANES)
+            s.tile[r][threadIdx.x] = first + r < columns && k < n ? a[k] * b[(first + r) * n + k] : 0.0f;
+        __syncthreads();
+#pragma unroll
+        for (int r = threadIdx.y; r < COLUMNS; r += LANES) sum += s.tile[threadIdx.x][r];
+    }
+    return sum;
+}
+
+// Blocks (x, y): columns of row y: the 3 hidden rows of joint with their biases as one column more, then the hidden
+// rows of out.
 extern "C" __global__ void compose_weights(const float* __restrict__ w_in, const float* __restrict__ b_in,
                                            const float* __restrict__ w_ab, const float* __restrict__ b_ab,
                                            const float* __restrict__ w_c, const float* __restrict__ w_out,
@@ -26,58 +57,24 @@ extern "C" __global__ void compose_weights(const float* __restrict__ w_in, const
                                            float* __restrict__ joint, float* __restrict__ gates,
                                            float* __restrict__ out, float* __restrict__ shift)
 {
-    int h = (int)hidden, n = (int)inputs, row = blockIdx.x;
-    if (row >= 3 * h) {
-        row -= 3 * h;
-        for (int j = threadIdx.x; j < h; j += blockDim.x) out[row * h + j] = w_out[row * h + j] * w_c[j];
-        return;
-    }
-    for (int c = threadIdx.x; c <= n; c += blockDim.x) {
-        float value = joint_of(w_in, b_in, w_ab, b_ab, b_out, h, n, row, c);
-        if (c < n) joint[row * n + c] = value;
-        else if (row < h) shift[row] = value;
-        else gates[row - h] = value;
-    }
-}
-
-// d_in = d_u + W_ab' d_ab: a row of W_in, and of b_in as one column more.
-__device__ static void input_row(const float* w_ab, const float* d_joint, const float* d_gates, const float* d_shift,
-                                 int h, int n, int row, float* into_w, float* into_b)
-{
-    for (int c = threadIdx.x; c <= n; c += blockDim.x) {
-        const float* below = c < n ? d_joint + h * n + c : d_gates;
-        int stride = c < n ? n : 1;
-        float sum = c < n ? d_joint[row * n + c] : d_shift[row];
-#pragma unroll 8
-        for (int r = 0; r < 2 * h; ++r) sum = fmaf(w_ab[r * h + row], below[r * stride], sum);
-        if (c < n) into_w[row * n + c] = sum;
-        else into_b[row] = sum;
+    __shared__ Sums sums;
+    int h = (int)hidden, n = (int)inputs, row = blockIdx.y, c = blockIdx.x * COLUMNS + threadIdx.x;
+    bool bias = c == n, first = threadIdx.y == 0;
+    if (row < h) {
+        if (first && c < n) joint[row * n + c] = w_in[row * n + c];
+        if (first && bias) shift[row] = b_in[row] + b_out[row];
+    } else if (row < 3 * h) {
+        float mine = c <= n ? down(w_ab + (row - h) * h, 1, bias ? b_in : w_in + c, bias ? 1 : n, h) : 0.0f;
+        float sum = over_lanes(sums, mine);
+        if (first && c < n) joint[row * n + c] = sum;
+        if (first && bias) gates[row - h] = sum + b_ab[row - h];
+    } else if (first && c < h) {
+        out[(row - 3 * h) * h + c] = w_out[(row - 3 * h) * h + c] * w_c[c];
     }
 }
 
-// dW_ab = d_ab W_in' + d_gates b_in': a row of it; W_in passes through shared memory, since a thread needs a row of it.
-__device__ static void gate_row(float (*tile)[TILE + 1], const float* w_in, const float* b_in, const float* d_row,
-                                float d_gate, int h, int n, float* into)
-{
-    for (int first = 0; first < h; first += CHANNELS) {
-        int channel = first + threadIdx.x;
-        float sum = channel < h ? d_gate * b_in[channel] : 0.0f;
-        for (int from = 0; from < n; from += TILE) {
-            int wide = n - from < TILE ? n - from : TILE;
-            __syncthreads();
-            for (int w = threadIdx.x; w < CHANNELS * TILE; w += blockDim.x) {
-                int r = w / TILE, c = w % TILE;
-                if (first + r < h && c < wide) tile[r][c] = w_in[(first + r) * n + from + c];
-            }
-            __syncthreads();
-            if (channel < h)
-                for (int c = 0; c < wide; ++c) sum = fmaf(d_row[from + c], tile[threadIdx.x][c], sum);
-        }
-        if (channel < h) into[channel] = sum;
-    }
-}
-
-// Blocks: the hidden rows of W_in, the 2 hidden rows of W_ab, the hidden rows of W_out, then w_c.
+// Blocks (x, y): columns of row y: the hidden rows of d_in = d_u + W_ab' d_ab with that of b_in as one column more, the
+// 2 hidden rows of dW_ab = d_ab W_in' + d_gates b_in', the hidden rows of W_out, then w_c.
 extern "C" __global__ void compose_gradients(
     const float* __restrict__ w_in, const float* __restrict__ b_in, const float* __restrict__ w_ab,
     const float* __restrict__ w_c, const float* __restrict__ w_out, const float* __restrict__ d_joint,
@@ -86,24 +83,25 @@ extern "C" __global__ void compose_gradients(
     float* __restrict__ into_w_ab, float* __restrict__ into_b_ab, float* __restrict__ into_w_c,
     float* __restrict__ into_w_out, float* __restrict__ into_b_out)
 {
-    __shared__ float tile[CHANNELS][TILE + 1];
-    int h = (int)hidden, n = (int)inputs, row = blockIdx.x;
+    __shared__ Sums sums;
+    int h = (int)hidden, n = (int)inputs, row = blockIdx.y, start = blockIdx.x * COLUMNS, c = start + threadIdx.x;
+    bool bias = c == n, first = threadIdx.y == 0;
     if (row < h) {
-        input_row(w_ab, d_joint, d_gates, d_shift, h, n, row, into_w_in, into_b_in);
+        const float* below = bias ? d_gates : d_joint + h * n + c;
+        float sum = over_lanes(sums, c <= n ? down(w_ab + row, h, below, bias ? 1 : n, 2 * h) : 0.0f);
+        if (first && c < n) into_w_in[row * n + c] = d_joint[row * n + c] + sum;
+        if (first && bias) into_b_in[row] = d_shift[row] + sum;
     } else if (row < 3 * h) {
         int gate = row - h;
-        gate_row(tile, w_in, b_in, d_joint + row * n, d_gates[gate], h, n, into_w_ab + gate * h);
-        if (threadIdx.x == 0) into_b_ab[gate] = d_gates[gate];
+        float sum = over_lanes(sums, along(sums, d_joint + row * n, w_in, n, start, h));
+        if (first && c < h) into_w_ab[gate * h + c] = sum + d_gates[gate] * b_in[c];
+        if (first && c == 0) into_b_ab[gate] = d_gates[gate];
     } else if (row < 4 * h) {
         int o = row - 3 * h;
-        for (int j = threadIdx.x; j < h; j += blockDim.x) into_w_out[o * h + j] = d_out[o * h + j] * w_c[j];
-        if (threadIdx.x == 0) into_b_out[o] = d_shift[o];
+        if (first && c < h) into_w_out[o * h + c] = d_out[o * h + c] * w_c[c];
+        if (first && c == 0) into_b_out[o] = d_shift[o];
     } else {
-        for (int j = threadIdx.x; j < h; j += blockDim.x) {
-            float sum = 0.0f;
-#pragma unroll 8
-            for (int o = 0; o < h; ++o) sum = fmaf(d_out[o * h + j], w_out[o * h + j], sum);
-            into_w_c[j] = sum;
-        }
+        float sum = over_lanes(sums, c < h ? down(d_out + c, h, w_out + c, h, h) : 0.0f);
+        if (first && c < h) into_w_c[c] = sum;
     }
 }

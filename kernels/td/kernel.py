@@ -6,7 +6,7 @@ import torch
 
 from kernels import build
 
-_THREADS, _KEEP_THREADS = 128, 128
+_THREADS, _KEEP_THREADS = 128, 256
 _PARTS = 11
 
 

@@ -1,7 +1,7 @@
 // C51 with double Q-learning on sampled transitions: one block a row, then one block for the statistics of the batch.
 
 #define THREADS 128      // of a row: two a next action, one an atom
-#define KEEP_THREADS 128
+#define KEEP_THREADS 256
 #define SUMS 18  // over the rows, in td_keep
 #define TOPS 5
 #define PARTS 11  // of a row: loss, weighed loss, error, expectation, gap, atoms above and below the span, how far they

@@ -116,20 +116,10 @@ def undeclared(order: RunSpec, rows: Rows, spoil: Spoil, declare: Declare = lamb
             yield f"row {i} sends other numbers"
 
 
-# What autograd kept for the encoder's backward is memory of learn_x, which the stage does not name.
-missing = pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="learn.backward_encoder reads learn_x and does not declare it"
-)
-
-
 @pytest.mark.parametrize("spoil", SPOILS, ids=["no number", "huge"])
 @pytest.mark.parametrize(
     ("order", "rows"),
-    [
-        pytest.param("training", TRAINING, marks=missing),
-        pytest.param("per_step", PER_STEP, marks=missing),
-        ("evaluation", EVALUATION),
-    ],
+    [("training", TRAINING), ("per_step", PER_STEP), ("evaluation", EVALUATION)],
     ids=["training", "one update a row", "evaluation"],
 )
 def test_stages_read_what_they_declare(request, order, rows, spoil):
@@ -148,7 +138,7 @@ def test_stages_read_what_they_declare(request, order, rows, spoil):
         ("gather", "epoch_order", "learn.gather fails: index "),
         ("backward_encoder", "learn_x", "learn.backward_encoder writes grads"),
     ],
-    ids=["floats", "flags", "whole numbers", "what a stage changes", "row numbers", "what autograd kept"],
+    ids=["floats", "flags", "whole numbers", "what a stage changes", "row numbers", "what the encoder was made of"],
 )
 def test_a_name_left_out_of_a_declaration_is_found(per_step, stage, buffer, said):
     def left_out(declared: Stage) -> Stage:

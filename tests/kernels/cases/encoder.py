@@ -40,7 +40,7 @@ class one_step_scan:
 @case("compose_weights", "compose_gradients", ulps=16)
 class composed_weights:
     def inputs(g):
-        h, n = 12, 37
+        h, n = 3, 37
         shapes = zip(compose.Block._fields, ((h, n), (h,), (2 * h, h), (2 * h,), (h,), (h, h), (h,)))
         d_shapes = zip(compose.Composed._fields, ((3 * h, n), (2 * h,), (h, h), (h,)))
         made = {name: torch.randn(shape, generator=g) for name, shape in shapes}
