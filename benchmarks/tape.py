@@ -1,7 +1,7 @@
 """The tape on its way to the device: columns against the bus, the whole fold against the clock, and what fits.
 
     python -m benchmarks.tape                            45 million rows on a GPU, 300,000 on a CPU
-    python -m benchmarks.tape --workers 4 8 12 16 --piece-mib 8 16 32      what it takes to fill the bus
+    python -m benchmarks.tape --workers 8 12 16 --piece-mib 8 16 32        what it takes to fill the bus
     python -m benchmarks.tape --rows 5000000 --file-rows 1000000
 
 Writes a snapshots file of the real schema in batches as the decoder writes them (a generated book), with labels and
@@ -9,7 +9,8 @@ scales of a fold over it. Where --rows is more than the file holds (--file-rows,
 memory and of the free disk take) the fold lists the file several times. The file lies in the page cache, so the disk
 is not measured. The first load of the process, which also pins the buffers, has a row of its own; each later round
 makes the tensors anew, memory of the device included, and the median of the rounds is shown. The bus is one pinned
-copy of a GiB, the median of ten. "one thread, pageable" is the plain loop: each batch copied to a tensor, each tensor
+copy of a GiB, the median of ten. "host memory" is what as many threads copy from memory to buffers of a piece, with no
+file and no bus. "one thread, pageable" is the plain loop: each batch copied to a tensor, each tensor
 to the device. "reads alone" is a load that sends nothing, "sends alone" one that reads nothing: the slower of the two
 is what bounds a load. Last comes what the workers of a load did with their time. Rows are compared with the file
 before a figure of ours is printed.
@@ -25,6 +26,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -206,6 +208,7 @@ def columns_table(args: argparse.Namespace, home: Path, sources: list[TapeSource
     """GB/s of the plain loop and of the columns by number of threads, against the bus."""
     size, limit = sum(WIDTH[name] for name in COLUMNS), bus(device)
     print(f"{'pinned copy' if device.type == 'cuda' else 'copy in memory'} of a GiB: {limit / 1e9:.1f} GB/s")
+    print(f"host memory to {usual()}: {memory_to_memory() / 1e9:.1f} GB/s")
 
     def say(what: str, rows: int, seconds: float) -> None:
         rate = rows * size / seconds
@@ -226,14 +229,35 @@ def columns_table(args: argparse.Namespace, home: Path, sources: list[TapeSource
         for threads in args.workers:
             with patch.object(upload, "WORKERS", threads), patch.object(upload, "PIECE_BYTES", mib << 20):
                 say(f"columns, {usual()}", args.rows, timed(fresh(read, device), device, args.rounds))
-    for what, where, name in (("reads", torch, "_foreach_copy_"), ("sends", ColumnFile, "read")):
-        with patch.object(where, name, lambda *_, **__: None):
-            say(f"{what} alone, {usual()}", args.rows, timed(fresh(read, device), device, args.rounds))
     if device.type == "cuda":
+        for what, where, name, instead in (
+            ("reads", upload._Lane, "send", only_read), ("sends", ColumnFile, "read", lambda *_: None),
+        ):  # fmt: skip
+            with patch.object(where, name, instead):
+                say(f"{what} alone, {usual()}", args.rows, timed(fresh(read, device), device, args.rounds))
         print(f"the bar is {BAR:.0%}; a training uses {usual()}")
     _, seconds, spent = under_clocks(fresh(read, device))
     say("once more, under clocks", args.rows, seconds)
     where_it_went(seconds, spent, args.rows * size)
+
+
+def only_read(lane: upload._Lane, first: int, last: int, fill: upload.Fill) -> None:
+    """A piece that goes no further than the pinned buffer."""
+    fill((lane._layouts.get(last - first) or lane._lay_out(last - first)).here)
+
+
+def memory_to_memory() -> float:
+    """Bytes a second of as many threads that copy, from a large array to a buffer of a piece each: no file, no bus."""
+    source, threads = np.ones(2 * GIB, np.uint8), upload.workers()
+    pieces = np.split(source, np.arange(upload.PIECE_BYTES, len(source), upload.PIECE_BYTES))
+    buffers = [np.ones_like(pieces[0]) for _ in range(threads)]
+
+    def copy(i: int) -> None:
+        for piece in pieces[i::threads]:
+            np.copyto(buffers[i][: len(piece)], piece)
+
+    with ThreadPoolExecutor(threads) as pool:
+        return len(source) / timed(lambda: list(pool.map(copy, range(threads))), torch.device("cpu"), 5)
 
 
 def usual() -> str:
@@ -258,8 +282,8 @@ def under_clocks(read: Callable[[], Any]) -> tuple[Any, float, dict[str, list[fl
 
     parts = (
         ("opening files", ColumnFile, "__init__"), ("placing runs", ColumnFile, "_runs"),
-        ("piece", upload._Slot, "send"), ("making buffers", upload._Slot, "__init__"), ("reading", os, "preadv"),
-        ("waiting for the device", upload._Slot, "wait"), ("queueing copies", torch, "_foreach_copy_"),
+        ("piece", upload._Lane, "send"), ("making buffers", upload._Lane, "__init__"), ("reading", os, "preadv"),
+        ("waiting for the device", upload._Lane, "wait"), ("queueing copies", torch, "_foreach_copy_"),
     )  # fmt: skip
     with ExitStack() as stack:
         for what, where, name in parts:

@@ -12,6 +12,7 @@ import bisect
 import mmap
 import os
 import struct
+import threading
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -22,10 +23,11 @@ import pyarrow as pa
 import torch
 
 from foxhunt_assets.errors import ContractBroken
-from foxhunt_assets.market.upload import Fill, Upload
+from foxhunt_assets.market.upload import Piece, Upload
 
 _BLOCK = np.dtype([("offset", "<i8"), ("metadata", "<i4"), ("", "<i4"), ("body", "<i8")])  # of the footer
-_PADDING = memoryview(bytearray(64))  # what lies between columns is read to here, by anyone; nobody looks
+_GAP = 1 << 18  # bytes between columns that are read rather than skipped by another call, which would cost more
+_FORGOTTEN = threading.local()  # where a thread reads them to; nobody looks
 _IOVECS = 1000  # Linux takes 1024 in a call
 
 Span = tuple[int, int, int, int]  # byte of the file, bytes, column, byte of the column's output
@@ -83,7 +85,7 @@ class ColumnFile:
         for a, rows in zip(at.tolist(), (last - first).tolist()):
             yield np.ndarray((rows, *dtype.shape), dtype.base, self._mapped, a)
 
-    def pieces(self, names: Sequence[str], start: int, end: int, rows: int) -> Iterator[tuple[int, int, Fill]]:
+    def pieces(self, names: Sequence[str], start: int, end: int, rows: int) -> Iterator[Piece]:
         """(first, one past the last row, its read) of pieces of at most `rows` rows that cover [start, end).
 
         They end with batches where they can: a column's part of a batch then is one run of bytes, and neighbours of
@@ -165,13 +167,18 @@ class ColumnFile:
 
 def fill_rows(out: Mapping[str, torch.Tensor], schema: pa.Schema, parts: Iterable[tuple[ColumnFile, int, int]]) -> None:
     """Rows [start, end) of files that hold `schema`, end to end, into the tensors [n, ...] of its columns."""
-    at, names = 0, list(out)
+    names = list(out)
     stored = [getattr(torch, row_type(schema.field(name).type).base.name) for name in names]
-    with Upload(list(out.values()), stored) as upload:
+    upload = Upload(list(out.values()), stored)
+
+    def pieces() -> Iterator[Piece]:
+        at = 0
         for file, start, end in parts:
             for first, last, fill in file.pieces(names, start, end, upload.rows):
-                upload(at + first - start, at + last - start, fill)
+                yield at + first - start, at + last - start, fill
             at += end - start
+
+    upload.run(pieces())
 
 
 def row_type(kind: pa.DataType) -> np.dtype:
@@ -184,19 +191,26 @@ def row_type(kind: pa.DataType) -> np.dtype:
 def read_spans(fd: int, spans: Sequence[Span], out: Sequence[memoryview]) -> None:
     """Spans in order of the file, as many in a call as lie together. EOFError where the file ends before."""
     views: list[memoryview] = []
-    at = end = 0
+    padding, at, end = _padding(), 0, 0
     for offset, size, column, to in spans:
         gap = offset - end
-        if views and not (0 <= gap <= len(_PADDING) and len(views) < _IOVECS):
+        if views and not (0 <= gap <= _GAP and len(views) < _IOVECS):
             _read_all(fd, views, at)
             views = []
         if not views:
             at = offset
         elif gap:
-            views.append(_PADDING[:gap])
+            views.append(padding[:gap])
         views.append(out[column][to : to + size])
         end = offset + size
     _read_all(fd, views, at)
+
+
+def _padding() -> memoryview:
+    """Room for a gap, of this thread alone: threads that write the same bytes wait for each other's caches."""
+    if not hasattr(_FORGOTTEN, "room"):
+        _FORGOTTEN.room = memoryview(bytearray(_GAP))
+    return _FORGOTTEN.room
 
 
 def _read_all(fd: int, views: list[memoryview], at: int) -> None:

@@ -75,6 +75,9 @@ def read_columns(
     unknown = [name for name in names if name not in types]
     if unknown:
         raise BadInput(f"no snapshot column {unknown[0]!r}; known: {', '.join(types)}")
+    for s in sources:
+        if s.row_end < s.row_start:
+            raise ContractBroken(f"{folder_of(s.key)}: rows {s.row_start}..{s.row_end} asked for; make the fold again")
     n = sum(s.row_end - s.row_start for s in sources)
     out = {}
     for name in names:

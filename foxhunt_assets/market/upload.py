@@ -1,28 +1,26 @@
 """Rows read from files into preallocated tensors, several columns at once and several pieces at a time.
 
-A piece is a stretch of rows of every column, so Python runs once a piece and not once a column and batch. Each worker
-thread has a piece read to its place. On a CPU that place is the tensor itself. On a GPU it is one of the worker's two
-pinned buffers, sent from there on the worker's own stream: while one buffer travels the other is being filled, and the
-host holds 2 x WORKERS pieces however long the tape is. One thread cannot read as fast as the bus empties; reads and
-waits hold no interpreter lock, so several can.
+A piece is a stretch of rows of every column. Each worker thread has one after another read to its place. On a CPU that
+place is the tensor itself. On a GPU it is the worker's pinned buffer, column behind column; from there it goes to a
+buffer of the device in one copy, on the worker's own stream, and is taken apart there. So the host holds WORKERS
+pieces however long the tape is; together they fit a server's last cache, where a copy out of the page cache is twice as
+fast as to memory. One thread cannot read as fast as the bus empties; reads and waits hold no interpreter lock, so
+several can. Each call that lets go of the lock must get it back from the others, so a piece makes as few as it can.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
-from types import TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-import numpy as np
 import torch
 
-WORKERS = 8  # of 4, 8 and 16 the fastest there: 16 cores copied 19 GB/s out of the page cache, the bus takes 55
-PIECE_BYTES = 32 << 20  # a buffer: of 8, 16 and 32 MiB the fastest beside an H200 (docs/step.md)
+WORKERS = 12
+PIECE_BYTES = 16 << 20  # a worker's buffer
 _ALIGN = 64  # bytes, where a column of a buffer starts
 
 
@@ -37,108 +35,142 @@ class Fill(Protocol):
     def __call__(self, out: Sequence[memoryview]) -> object: ...
 
 
-class Upload:
-    """`with Upload(targets, stored) as upload: upload(first, last, fill)`, as often as there are pieces.
+Piece = tuple[int, int, Fill]  # first row of the targets, one past the last, what writes them
 
-    targets: tensors [n, ...] of one device; stored: the type a fill writes for each of them, widened on the device
-    where the target's is another. A piece [first, last) has at most `upload.rows` rows. Leaving the block waits: then
-    every target is filled, for any stream. The first error of a piece is raised, here or at a later piece.
+
+class Upload:
+    """Fills targets, tensors [n, ...] of one device, piece by piece.
+
+    stored: the type a fill writes for each of them, widened on the device where the target's is another. A piece has
+    at most `rows` rows.
     """
 
     def __init__(self, targets: Sequence[torch.Tensor], stored: Sequence[torch.dtype]):
-        self._targets, self._stored = targets, stored
-        row = sum(t.shape[1:].numel() * dtype.itemsize for t, dtype in zip(targets, stored))
-        room = (PIECE_BYTES - _ALIGN * len(targets)) // max(row, 1)
+        self._device = targets[0].device
+        self._columns = [_Column(target, dtype) for target, dtype in zip(targets, stored)]
+        room = (PIECE_BYTES - _ALIGN * len(targets)) // max(sum(c.width for c in self._columns), 1)
         self.rows = max(1, min(room, len(targets[0])))
-        self._pool = ThreadPoolExecutor(workers(), thread_name_prefix="upload")
-        self._ahead = 4 * workers()  # pieces waiting: enough to keep workers busy, few enough to keep few files open
-        self._pending: deque[Future[None]] = deque()
-        self._mine = threading.local()
-        self._lanes: list[_Lane] = []
-        self._made = _mark(targets[0].device)
+        self._made = _mark(self._device)
 
-    def __call__(self, first: int, last: int, fill: Fill) -> None:
-        self._pending.append(self._pool.submit(self._send, first, last, fill))
-        if len(self._pending) > self._ahead:
-            self._pending.popleft().result()
+    def run(self, pieces: Iterable[Piece]) -> None:
+        """Every piece to its place, which all streams then see. Raises what a fill or the iteration raised; no piece is
+        begun after that, and none is under way when it comes out."""
+        queue = _Queue(pieces)
+        with ThreadPoolExecutor(workers(), thread_name_prefix="upload") as pool:
+            try:
+                for work in [pool.submit(self._work, queue) for _ in range(workers())]:
+                    work.result()
+            finally:
+                queue.close()
 
-    def __enter__(self) -> Upload:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def _work(self, queue: _Queue) -> None:
+        lane = None
         try:
-            while kind is None and self._pending:
-                self._pending.popleft().result()
+            while (piece := queue.take()) is not None:
+                lane = lane or _Lane(self._columns, self._device, self.rows, self._made)
+                lane.send(*piece)
         finally:
-            self._pool.shutdown(cancel_futures=True)  # waits for pieces under way: no target is written after this
-            for lane in self._lanes:
+            queue.close()  # it is empty, or a piece failed
+            if lane is not None:
                 lane.wait()
 
-    def _send(self, first: int, last: int, fill: Fill) -> None:
-        lane = getattr(self._mine, "lane", None)
-        if lane is None:
-            lane = self._mine.lane = _Lane(self._targets[0].device, self._made)
-            self._lanes.append(lane)
-        if len(lane.slots) < lane.depth:
-            lane.slots.append(_Slot(self._targets, self._stored, self.rows))
-        else:
-            lane.slots.rotate(-1)  # the one sent longest ago
-        lane.slots[-1].send([target[first:last] for target in self._targets], fill)
+
+class _Queue:
+    """Pieces for whichever worker asks next, made one by one."""
+
+    def __init__(self, pieces: Iterable[Piece]):
+        self._pieces, self._lock, self._closed = iter(pieces), threading.Lock(), False
+
+    def take(self) -> Piece | None:
+        with self._lock:
+            return None if self._closed else next(self._pieces, None)
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class _Column:
+    """A target and what a fill writes for it. width: bytes of a stored row.
+
+    Where both have the same bytes, rows are taken as bytes: then all columns are of one type, and one launch copies
+    them.
+    """
+
+    def __init__(self, target: torch.Tensor, stored: torch.dtype):
+        self.width = target.shape[1:].numel() * stored.itemsize
+        same = target.dtype == stored and target.is_contiguous()
+        self.flat = target.view(-1).view(torch.uint8) if same else target
+        self.step = self.width if same else 1  # of `flat`, a row
+        self._as = None if same else (stored, (-1, *target.shape[1:]))
+        # the target's own memory, where a fill can write it
+        self.memory = self.flat.numpy().data if same and target.device.type == "cpu" else None
+
+    def staged(self, part: torch.Tensor) -> torch.Tensor:
+        """Bytes as a fill wrote them, as rows that can be copied to those of `flat`."""
+        return part if self._as is None else part.view(self._as[0]).view(self._as[1])
+
+
+class _Layout(NamedTuple):
+    """Where the columns of a piece of so many rows lie in a lane's buffers."""
+
+    here: list[memoryview]  # what a fill writes of each column; empty where it writes the target itself
+    staged: list[torch.Tensor]  # the others, where they are copied from
+    size: int  # bytes in all
 
 
 class _Lane:
-    """A worker's stream and buffers. made: after it the targets' memory is free of earlier work."""
+    """A worker's buffers, for pieces of at most `rows` rows, and on a GPU its stream.
 
-    def __init__(self, device: torch.device, made: torch.cuda.Event | None):
-        self.slots: deque[_Slot] = deque()
-        self.depth = 1 if made is None else 2
+    made: after it the targets' memory is free of earlier work; None on a CPU.
+    """
+
+    def __init__(self, columns: Sequence[_Column], device: torch.device, rows: int, made: torch.cuda.Event | None):
+        self._columns = columns
+        self._staged = [column for column in columns if column.memory is None]
+        size = sum(-(-rows * column.width // _ALIGN) * _ALIGN for column in self._staged)
+        self._here = torch.empty(size, dtype=torch.uint8, pin_memory=made is not None)
+        self._there = self._here
+        self._sent: torch.cuda.Event | None = None
+        self._layouts: dict[int, _Layout] = {}  # by rows: nearly all pieces have as many
         if made is not None:
             torch.cuda.set_device(device)
             torch.cuda.set_stream(torch.cuda.Stream(device))  # both hold for this thread alone
             torch.cuda.current_stream().wait_event(made)
+            self._there = torch.empty(size, dtype=torch.uint8, device=device)
+            # blocking: it sleeps where a plain wait would spin on a core others need
+            self._sent = torch.cuda.Event(blocking=True)
 
     def wait(self) -> None:
-        for slot in self.slots:
-            slot.wait()
-
-
-class _Slot:
-    """A buffer of `rows` rows of the columns that cannot be read into their targets, side by side."""
-
-    def __init__(self, targets: Sequence[torch.Tensor], stored: Sequence[torch.dtype], rows: int):
-        self._direct = [
-            t.device.type == "cpu" and t.dtype == dtype and t.is_contiguous() for t, dtype in zip(targets, stored)
-        ]
-        sizes = [
-            0 if direct else rows * t.shape[1:].numel() * dtype.itemsize
-            for t, dtype, direct in zip(targets, stored, self._direct)
-        ]
-        starts = [0, *accumulate(-(-size // _ALIGN) * _ALIGN for size in sizes)]
-        gpu = targets[0].is_cuda
-        buffer = torch.empty(starts[-1], dtype=torch.uint8, pin_memory=gpu)
-        parts = [buffer[a : a + size] for a, size in zip(starts, sizes)]
-        self._bytes = [part.numpy().data for part in parts]
-        self._staged = [part.view(d).view(-1, *t.shape[1:]) for part, d, t in zip(parts, stored, targets)]
-        # blocking: it sleeps where a plain wait would spin on a core others need
-        self._sent = torch.cuda.Event(blocking=True) if gpu else None
-
-    def wait(self) -> None:
-        """Until the device has what was sent last."""
+        """Until the targets have what was sent last."""
         if self._sent is not None:
             self._sent.synchronize()
 
-    def send(self, targets: Sequence[torch.Tensor], fill: Fill) -> None:
+    def send(self, first: int, last: int, fill: Fill) -> None:
+        layout = self._layouts.get(last - first) or self._lay_out(last - first)
+        targets = [c.flat[first * c.step : last * c.step] for c in self._staged]
         self.wait()
         fill([
-            target.numpy().reshape(-1).view(np.uint8).data if direct else own
-            for target, direct, own in zip(targets, self._direct, self._bytes)
+            own if c.memory is None else c.memory[first * c.width : last * c.width]
+            for c, own in zip(self._columns, layout.here)
         ])  # fmt: skip
-        staged = [(t, s[: len(t)]) for t, s, direct in zip(targets, self._staged, self._direct) if not direct]
-        if staged:
-            there = [s if s.dtype == t.dtype else s.to(t.device, non_blocking=True) for t, s in staged]
-            torch._foreach_copy_([t for t, _ in staged], there, non_blocking=True)
+        if self._sent is not None:
+            self._there[: layout.size].copy_(self._here[: layout.size], non_blocking=True)
+        if targets:
+            torch._foreach_copy_(targets, layout.staged)
         if self._sent is not None:
             self._sent.record()
+
+    def _lay_out(self, rows: int) -> _Layout:
+        sizes = [0 if column.memory is not None else rows * column.width for column in self._columns]
+        starts = [0, *accumulate(-(-size // _ALIGN) * _ALIGN for size in sizes)]
+        here = [self._here[a : a + size].numpy().data for a, size in zip(starts, sizes)]
+        staged = [
+            column.staged(self._there[a : a + size])
+            for column, a, size in zip(self._columns, starts, sizes)
+            if column.memory is None
+        ]
+        found = self._layouts[rows] = _Layout(here, staged, starts[-1])
+        return found
 
 
 def _mark(device: torch.device) -> torch.cuda.Event | None:

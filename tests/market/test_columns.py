@@ -84,12 +84,18 @@ def test_pieces_end_with_batches_where_they_can(tmp_path):
 
 
 def test_one_call_reads_what_lies_together(tmp_path, monkeypatch):
-    """Rows in multiples of 64 leave no padding; only the column left out and the metadata part the reads."""
+    """Two batches of two runs each, a column of 128 bytes and the metadata between them; rows leave no padding."""
     calls, preadv = [], os.preadv
     monkeypatch.setattr(os, "preadv", lambda fd, views, at: calls.append(len(views)) or preadv(fd, views, at))
-    file = ColumnFile(write(tmp_path / "f", made(256), [128]), SCHEMA)
-    read(file, ["a", "l", "z"], 0, 256, 256)
-    assert calls == [1, 2, 1, 2]
+    table = made(256)
+    file = ColumnFile(write(tmp_path / "f", table, [128]), SCHEMA)
+    for gap, found in ((1 << 18, [9]), (128, [4, 4]), (127, [1, 2, 1, 2])):
+        calls.clear()
+        monkeypatch.setattr(columns, "_GAP", gap)
+        got, _ = read(file, ["a", "l", "z"], 0, 256, 256)
+        assert calls == found
+        for name, column in zip(("a", "l", "z"), got):
+            assert column.tolist() == values(table, name).tolist()
     calls.clear()
     monkeypatch.setattr(columns, "_IOVECS", 1)
     read(file, ["a", "l", "z"], 0, 256, 256)
