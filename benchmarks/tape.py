@@ -10,10 +10,10 @@ memory and of the free disk take) the fold lists the file several times. The fil
 is not measured. The first load of the process, which also pins the buffers, has a row of its own; each later round
 makes the tensors anew, memory of the device included, and the median of the rounds is shown. The bus is one pinned
 copy of a GiB, the median of ten. "host memory" is what as many threads copy from memory to buffers of a piece, with no
-file and no bus. "one thread, pageable" is the plain loop: each batch copied to a tensor, each tensor
-to the device. "reads alone" is a load that sends nothing, "sends alone" one that reads nothing: the slower of the two
-is what bounds a load. Last comes what the workers of a load did with their time. Rows are compared with the file
-before a figure of ours is printed.
+file and no bus. "one thread, pageable" is the plain loop: each batch copied to a tensor, each tensor to the device.
+"reads alone" is a load that sends nothing, "sends alone" one that reads nothing: the slower of the two is what bounds
+a load. "mapped" is the way not taken: benchmarks.tape_mapped. Last comes what the workers of a load did with their
+time. Rows are compared with the file before a figure of ours is printed.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from benchmarks.tape_mapped import through_mapping
 from foxhunt_assets import storage
 from foxhunt_assets.contracts.tables import LEVELS, SNAPSHOTS, arrow_schema, label_columns
 from foxhunt_assets.market import features, norm, tape, upload
@@ -236,9 +237,32 @@ def columns_table(args: argparse.Namespace, home: Path, sources: list[TapeSource
             with patch.object(where, name, instead):
                 say(f"{what} alone, {usual()}", args.rows, timed(fresh(read, device), device, args.rounds))
         print(f"the bar is {BAR:.0%}; a training uses {usual()}")
+    mapped(args, home / "snapshots", device, say)
     _, seconds, spent = under_clocks(fresh(read, device))
     say("once more, under clocks", args.rows, seconds)
     where_it_went(seconds, spent, args.rows * size)
+
+
+def mapped(args: argparse.Namespace, folder: Path, device: torch.device,
+           say: Callable[[str, int, float], None]) -> None:  # fmt: skip
+    """The row of through_mapping, with as many of torch's threads as there are cores."""
+    times, before = max(1, args.rows // args.file_rows), torch.get_num_threads()
+    whole = args.file_rows // BATCH * BATCH
+    if not whole:
+        return
+
+    def read() -> dict[str, torch.Tensor]:
+        return through_mapping(folder, COLUMNS, BATCH, times, device)
+
+    torch.set_num_threads(os.cpu_count() or 1)
+    try:
+        got = read()
+        must_equal(got, folder, [TapeSource("k", 0, whole, "")] * times)
+        del got
+        seconds = timed(fresh(read, device), device, args.rounds)
+        say(f"mapped, {torch.get_num_threads()} of torch's threads", times * whole, seconds)
+    finally:
+        torch.set_num_threads(before)
 
 
 def only_read(lane: upload._Lane, first: int, last: int, fill: upload.Fill) -> None:
