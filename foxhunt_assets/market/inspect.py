@@ -374,7 +374,9 @@ def _amount(facts: Facts) -> str:
     below = ((1, "under 1 s"), (60, f"{seconds:.0f} s"), (7200, f"{seconds / 60:.0f} min"))
     size = next((text for limit, text in below if seconds < limit), f"{seconds / 3600:.1f} h")
     short = "; too short to train on alone" if seconds < _SHORT_S else ""
-    return f"{size} of trading in {_n(len(sessions), 'session')}{short}"
+    held, taken = facts["unproven_events"], facts["event_ends"]
+    few = f", rows of {taken / (held + taken):.0%} of it" if held else ""
+    return f"{size} of trading in {_n(len(sessions), 'session')}{few}{short}"
 
 
 def _without_path(error: BadInput, path: Path) -> str:

@@ -64,7 +64,8 @@ def test_ten_levels_are_known_once_trades_went_beyond_both_tenths(
         "begins without the book before it: 3 of 6 event ends make no row, because older orders may lie on their ten "
         "levels; download it from the start of a UTC day"
     ]
-    assert inspect.inspect(path)["unproven_events"] == 3
+    facts = inspect.inspect(path)
+    assert facts["unproven_events"] == 3 and "1 session, rows of 50% of it" in facts["verdict"]
 
 
 def cut_hour(real_data: Path, folder: Path, first: int, clear: bool) -> Path:
