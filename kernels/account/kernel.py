@@ -11,8 +11,8 @@ from kernels import build
 ACTIONS, SEEN, SIGNS = 11, 12, 3
 FIELDS = 17  # of a trade row
 PHASES = 3  # stops, the policy's order, forced closes: each may close every unit
-_THREADS = 64  # accounts of a block at most, as in the source
-_FEW = 16_384  # accounts under which smaller blocks spread better over the chip
+_LANES = 4  # of an account
+_THREADS = 128  # of a block, as in the source
 # Parameters that may be null: no queue at a latency of one row, and either kind of walk.
 _OPTIONAL = ("acct_pending_action", "acct_pending_signs", "starts", "next_anchor", "last_anchor")
 
@@ -23,6 +23,5 @@ def launch(function: str, accounts: int, step: int | torch.Tensor, values: Mappi
     assert isinstance(like, torch.Tensor)
     step_at, number = build.whole(step, like)
     found = {**dict.fromkeys(_OPTIONAL), **values, "step_at": step_at, "step": number}
-    threads = 32 if accounts < _FEW else _THREADS
     args = build.by_name("account", function, found)
-    build.launch("account", function, (build.ceil_div(accounts, threads),), (threads,), *args)
+    build.launch("account", function, (build.ceil_div(_LANES * accounts, _THREADS),), (_THREADS,), *args)

@@ -16,15 +16,18 @@ from kernels.arguments import check, check_scalar
 
 __all__ = ["FLAGS", "INTS", "Account", "row_facts"]
 
-MAX_LEVELS, MAX_UNITS = 10, 4  # most the kernel holds of one account
+MAX_LEVELS, MAX_UNITS = 12, 4  # most the kernel holds of one account
 _FACTS = 4
-# Rows of the outcome's integers and flags, in the order of account.cu.
+# Rows of the outcome's integers and flags, in the order of account.cu: of every step; of one that sent an order, had
+# one refused, or ended an episode; of one that moved trails.
 INTS: tuple[str, ...] = (
-    "anchor", "next_row", "episode_age", "executed", "equity_change_cents", "core_cents", "fee_cents",
-    "realised_cents", "cash_change_cents", "episode_equity_cents", "phase_equity_cents", "open_cents",
-    "mark_half_ticks", "mark_change_half_ticks", "end_reason", "lots_before", "units_before", "lots", "orders",
-    "policy_orders", "fills", "fill_lots", "buy_lots", "rejected", "cancelled_lots", "forced_rest_lots", "levels_max",
-    "slippage_half_ticks", "touch_fills", "lag_ns", "units_added", "units_closed_singly", "tightened", "loosened",
+    "anchor", "next_row", "episode_age", "executed", "equity_change_cents", "core_cents", "episode_equity_cents",
+    "phase_equity_cents", "open_cents", "mark_half_ticks", "mark_change_half_ticks", "lots_before", "units_before",
+    "lots",
+    "fee_cents", "realised_cents", "cash_change_cents", "end_reason", "orders", "fills", "fill_lots", "buy_lots",
+    "rejected", "cancelled_lots", "forced_rest_lots", "touch_fills", "slippage_half_ticks", "lag_ns", "levels_max",
+    "policy_orders", "units_added", "units_closed_singly",
+    "tightened", "loosened",
 )  # fmt: skip
 FLAGS: tuple[str, ...] = ("episode_start", "illegal", "ineffective", "terminated", "truncated", "trade_closed")
 
@@ -51,6 +54,8 @@ class Account:
         rows, levels = tensors["bid_px"].shape
         if levels > MAX_LEVELS or levels % 2:
             raise ValueError(f"bid_px: {levels} levels, the kernel holds an even number of at most {MAX_LEVELS}")
+        if max(accounts * PHASES * units * FIELDS, rows * levels) >= 2**31:
+            raise ValueError(f"accounts, bid_px: {accounts} accounts on {rows} rows need indices of more than 32 bits")
         for name, x in tensors.items():
             check(name, x, _shape(name, accounts, units, int(settings["latency"]) - 1, rows, levels), x.dtype)
         self.accounts, self._step_word = accounts, tensors["acct_step"]

@@ -29,8 +29,9 @@ def _account(env, **other):
 
 @pytest.mark.parametrize("env, other, message", [
     (EnvConfig(lots_large=2**29), {}, "lots_small, lots_large: the lots of an account do not fit 32 bits"),
-    (EnvConfig(), {"bid_px": torch.zeros(ROWS, 11, dtype=torch.int32)}, "bid_px: 11 levels, the kernel holds an even"),
+    (EnvConfig(), {"bid_px": torch.zeros(ROWS, 14, dtype=torch.int32)}, "bid_px: 14 levels, the kernel holds an even"),
     (EnvConfig(), {"bid_px": torch.zeros(ROWS, 9, dtype=torch.int32)}, "bid_px: 9 levels, the kernel holds an even"),
+    (EnvConfig(), {"bid_px": torch.zeros(1, 1).expand(2**28, 10)}, "accounts, bid_px: 3 accounts on 268435456 rows"),
     (EnvConfig(), {"facts": torch.zeros(4, 4).long()}, r"facts: shape \[4, 4\], expected \[5, 4\]"),
     (EnvConfig(), {"unit_lots": torch.zeros(3, 2).long()}, r"unit_lots: shape \[3, 2\], expected \[3, 4\]"),
     (EnvConfig(latency_steps=3), {"acct_pending_action": torch.zeros(3, 1).long()}, r"acct_pending_action: shape"),

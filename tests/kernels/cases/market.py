@@ -15,6 +15,8 @@ from kernels.lob import op as lob
 from tests.kernels.cases.registry import case
 from tests.simulator import tapes
 
+ACCOUNTS = 37  # a warp holds eight
+
 
 def new_memory(accounts, levels, device="cpu"):
     """The memory of one side with nothing taken."""
@@ -67,8 +69,8 @@ class tape_rows:
 def _market_inputs(g):
     tape, _, _ = tapes.random_tape(np.random.default_rng(0), rows=60)
     drawn = {
-        "actions": torch.randint(0, 11, (5, 40), generator=g),
-        "signs": torch.randint(-1, 2, (5, 40, 3), generator=g, dtype=torch.int8),
+        "actions": torch.randint(0, 11, (5, ACCOUNTS), generator=g),
+        "signs": torch.randint(-1, 2, (5, ACCOUNTS, 3), generator=g, dtype=torch.int8),
     }
     return drawn | {k: v for k, v in vars(tapes.view(tape)).items() if isinstance(v, torch.Tensor)}
 
@@ -76,11 +78,11 @@ def _market_inputs(g):
 def _simulator(x):
     env = EnvConfig(min_hold_steps=0, episode_length=3, latency_steps=2, lots_large=3, trail_initial_mult=1.0)
     market = MarketView(**{k: v for k, v in x.items() if k not in ("actions", "signs")}, tick_cents=1250)
-    needed = (*specs(40, env), *measure.specs())
+    needed = (*specs(ACCOUNTS, env), *measure.specs())
     buffers = {s.name: torch.ones(s.shape, dtype=getattr(torch, s.dtype)).to(market.device) for s in needed}
     ends = session_end_rows(60, [(20, "session"), (35, "gap"), (60, "file")])
     walk = TrainWalk(market, [(0, 20), (20, 30), (42, 60)], ends, buffers, 3, 2)
-    sim = Simulator(env, market, walk, buffers, 40, 2)
+    sim = Simulator(env, market, walk, buffers, ACCOUNTS, 2)
     sim.reset(0)
     return sim
 
@@ -110,7 +112,7 @@ class tallies:
 
     def call(x):
         sim = _simulator(x)
-        counters = measure.Counters(sim.env, 40, 1250, sim.buffers)
+        counters = measure.Counters(sim.env, ACCOUNTS, 1250, sim.buffers)
         counters.reset()
         for step in range(3):
             counters.update(sim, sim.step(x["actions"][step], step, x["signs"][step], phase_end=step == 2))
