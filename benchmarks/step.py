@@ -1,7 +1,7 @@
 """The training step on a GPU: captured, eager and from torch.compile, and the simulator against a bare fill.
 
     python -m benchmarks.step                 everything (some minutes; needs a GPU, says so where there is none)
-    python -m benchmarks.step --only rows     rows | learning | training | modes | simulator | fill
+    python -m benchmarks.step --only rows     rows | learning | training | diagnostics | digests | simulator | fill
     python -m benchmarks.step --only mode1    what a mode costs; a process of its own, as mode0 and mode2 are
 
 benchmarks.twins holds the passes of a step against torch.compile.
@@ -205,11 +205,19 @@ def training(bench: Bench, say: Callable[..., None]) -> None:
     say("per_step training, B=1024", per_s=256 * 1024 / seconds, unit="transitions/s")
 
 
-def modes(bench: Bench, say: Callable[..., None]) -> None:
-    """What diagnostics and digests of everything cost; the price of determinism needs a process a mode."""
-    n = 32 * 8
-    with_rows, without = (train(bench.run(bench.config(128)), n, bench.home, measured) for measured in (True, False))
+def diagnostics(bench: Bench, say: Callable[..., None]) -> None:
+    """Trainings with the diagnostics of every row and without any, in turns."""
+    on, off = (bench.run(bench.config(128)) for _ in range(2))
+    n, rounds = 32 * 8, 5
+    seconds = [(train(on, n, bench.home), train(off, n, bench.home, measured=False)) for _ in range(rounds)]
+    with_rows, without = (statistics.median(column) for column in zip(*seconds))
+    say("training row, B=128, diagnostics on", ms=with_rows / n * 1e3)
+    say("training row, B=128, diagnostics off", ms=without / n * 1e3)
     say("diagnostics on / off, training, B=128", ratio=with_rows / without, of="seconds")
+
+
+def digest_all(bench: Bench, say: Callable[..., None]) -> None:
+    """What a digest of everything costs."""
     run = bench.run(bench.config(128))
     from kernels.digest import op as digest
 
@@ -325,7 +333,8 @@ def _bare_fill(px: torch.Tensor, sz: torch.Tensor, at: torch.Tensor, lots: torch
 
 
 SECTIONS = {
-    "rows": rows, "learning": learning, "training": training, "modes": modes, "simulator": simulator, "fill": fill,
+    "rows": rows, "learning": learning, "training": training, "diagnostics": diagnostics, "digests": digest_all,
+    "simulator": simulator, "fill": fill,
 }  # fmt: skip
 
 
@@ -334,7 +343,7 @@ def _say(name: str, ms: float | None = None, per_s: float | None = None, unit: s
     parts = [f"{name:66s}"]
     parts += [f"{ms:9.4f} ms"] if ms is not None else []
     parts += [f"{per_s:16,.0f} {unit}"] if per_s is not None else []
-    parts += [f"{ratio:7.2f} x ({of})"] if ratio is not None else []
+    parts += [f"{ratio:7.3f} x ({of})"] if ratio is not None else []
     print("  ".join(parts), flush=True)
 
 
@@ -354,7 +363,7 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as home:
         bench = Bench(Path(home))
         for name in args.only:
-            if name.startswith("mode") and name != "modes":
+            if name.startswith("mode"):
                 mode_price(bench, _say, int(name[-1]))
             else:
                 SECTIONS[name](bench, _say)

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from functools import cache
+from operator import itemgetter
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class DiagLine:
         parts = re.split(r'"@(\d+)"', json.dumps(marks, separators=(",", ":")).replace("%", "%%"))
         self._text = "%s".join(parts[::2]) + "\n"
         self._leaves = [leaves[int(number)] for number in parts[1::2]]
-        self._paths = [leaf.path for leaf in self._leaves]
+        self._pick = itemgetter(*(leaf.path for leaf in self._leaves))
         self._flags = [i for i, leaf in enumerate(self._leaves) if leaf.dtype == "bool"]
         self._low = np.array([-math.inf if leaf.minimum is None else leaf.minimum for leaf in self._leaves])
         self._high = np.array([math.inf if leaf.maximum is None else leaf.maximum for leaf in self._leaves])
@@ -38,7 +39,7 @@ class DiagLine:
     def text(self, row: Mapping[str, Value]) -> str:
         """The line of a row of the live leaves, typed, and no others; ContractBroken names the first fault."""
         try:
-            values = [row[path] for path in self._paths]
+            values = self._pick(row)
             numbers = np.array(values, dtype=np.float64)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise _broken(row) from None

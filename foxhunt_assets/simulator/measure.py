@@ -15,7 +15,7 @@ from foxhunt_assets.contracts.tables import ABSENT_PX
 from foxhunt_assets.simulator.actions import LARGE_ENTRIES
 from foxhunt_assets.simulator.config import MAX_UNITS, EnvConfig
 from foxhunt_assets.simulator.market_view import MarketView
-from foxhunt_assets.simulator.measure_leaves import DEPTHS, IMBALANCE_DEPTHS, SIZE_CLASSES, Leaves, leaves
+from foxhunt_assets.simulator.measure_leaves import DEPTHS, IMBALANCE_DEPTHS, LEAVES, SIZE_CLASSES, Leaves, leaves
 from foxhunt_assets.simulator.simulator import Simulator, StepOutcome
 from foxhunt_assets.simulator.state import N_HORIZONS, Buffers, Units, load_units
 from foxhunt_assets.simulator.units import REASONS, TRADE_FIELDS
@@ -131,9 +131,10 @@ class Counters:
         )
 
     def leaves(self, phase: Literal["train", "eval"]) -> Leaves:
-        """The last step's leaves, measure_leaves.LEAVES in order. Waits for the device."""
+        """The last step's leaves in contract order. Waits for the device."""
         read = {name: self.buffers[f"diag_sim_{name}"].tolist() for name in ("ints", "floats", "totals", "pnl_squares")}
-        return self.finish(phase, **read)
+        found = self.finish(phase, **read)
+        return {path: found[path] for path in LEAVES}
 
     def finish(
         self,

@@ -30,12 +30,29 @@ _SINGLE = (
     *(f"frd.h{h + 1}.agree_pnl_usd_cum" for h in range(N_HORIZONS)),
 )  # fmt: skip
 
-# What `leaves` gives, in contract order.
+# What `leaves` gives, here in contract order.
 LEAVES: tuple[str, ...] = tuple(
     leaf.path
     for leaf in contract_leaves()
     if leaf.path in _SINGLE or (leaf.path.startswith(_FAMILIES) and leaf.path not in _OF_THE_TRAINER)
 )
+
+
+# Names of what comes in series: a row is finished within a captured step.
+_AGREED = [(f"frd.h{h + 1}.agree_pnl_usd_cum", f"agree_pnl_h{h + 1}") for h in range(N_HORIZONS)]
+_UNITS = [
+    (*(f"pyramid.unit{u}.{leaf}" for leaf in ("active_frac", "lots_mean", "age_mean")),
+     *(f"unit{u}_{what}" for what in ("active", "lots", "age")))
+    for u in range(1, MAX_UNITS + 1)
+]  # fmt: skip
+_FIRED = [
+    (f"trail.{leaf}_{size}", f"{of}_{size}", f"{over}_{size}")
+    for size in SIZE_CLASSES
+    for leaf, of, over in (("trail_fire_rate", "trail_steps", "steps"), ("hold_time_at_exit", "close_hold", "closes"))
+]
+_HELD = [(f"position.action_dist_eval_{size}", f"steps_{size}") for size in SIZE_CLASSES]
+_TILTS = [(f"lob.imbalance_l{d}", f"imbalance_l{d}") for d in IMBALANCE_DEPTHS]
+_DEEP = [(f"lob.{side}_depth_l{d}", f"{side}_depth_l{d}") for side in ("bid", "ask") for d in DEPTHS]
 
 
 def _over(value: float, count: float) -> float:
@@ -52,7 +69,7 @@ def leaves(
     totals: Mapping[str, int],
     pnl_squares: float,
 ) -> Leaves:
-    """LEAVES in order, from one packed row (by the names of ROW_INTS, ROW_FLOATS) and the totals after it (TOTALS)."""
+    """LEAVES, from one packed row (by the names of ROW_INTS, ROW_FLOATS) and the totals after it (TOTALS)."""
     found: Leaves = {
         **_data_leaves(accounts, ints),
         **_unit_leaves(accounts, ints, floats, totals),
@@ -63,9 +80,9 @@ def leaves(
         "gates.ineffective_frac": ints["ineffective"] / accounts,
         "audit.hold_one_lot_usd_cum": totals["market_half_ticks"] * tick_cents / 200,
     }
-    for h in range(N_HORIZONS):
-        found[f"frd.h{h + 1}.agree_pnl_usd_cum"] = totals[f"agree_pnl_h{h + 1}"] / 100
-    return {path: found[path] for path in LEAVES}
+    for leaf, total in _AGREED:
+        found[leaf] = totals[total] / 100
+    return found
 
 
 def _data_leaves(accounts: int, i: Mapping[str, int]) -> Leaves:
@@ -100,14 +117,12 @@ def _unit_leaves(accounts: int, i: Mapping[str, int], f: Mapping[str, float], t:
         "trail.fired_step": i["trail_closes"],
         "trail.fired_pnl_usd_cum": t["trail_pnl"] / 100,
     }
-    for u in range(1, MAX_UNITS + 1):
-        active = i[f"unit{u}_active"]
-        out[f"pyramid.unit{u}.active_frac"] = active / accounts
-        out[f"pyramid.unit{u}.lots_mean"] = _over(i[f"unit{u}_lots"], active)
-        out[f"pyramid.unit{u}.age_mean"] = _over(i[f"unit{u}_age"], active)
-    for size in SIZE_CLASSES:
-        out[f"trail.trail_fire_rate_{size}"] = _over(t[f"trail_steps_{size}"], t[f"steps_{size}"])
-        out[f"trail.hold_time_at_exit_{size}"] = _over(t[f"close_hold_{size}"], t[f"closes_{size}"])
+    for active_frac, lots_mean, age_mean, active, lots, age in _UNITS:
+        out[active_frac] = i[active] / accounts
+        out[lots_mean] = _over(i[lots], i[active])
+        out[age_mean] = _over(i[age], i[active])
+    for leaf, of, over in _FIRED:
+        out[leaf] = _over(t[of], t[over])
     return out
 
 
@@ -127,9 +142,8 @@ def _position_leaves(
         "position.hold_steps_mean": _over(i["hold_steps"], i["long"] + i["short"]),
         "position.net_notional_usd": i["net_notional"] / 100,
     }
-    for size in SIZE_CLASSES:
-        share = _over(t[f"steps_{size}"], t["account_steps"])
-        out[f"position.action_dist_eval_{size}"] = share if phase == "eval" else 0.0
+    for leaf, steps in _HELD:
+        out[leaf] = _over(t[steps], t["account_steps"]) if phase == "eval" else 0.0
     return out
 
 
@@ -195,9 +209,8 @@ def _lob_leaves(accounts: int, i: Mapping[str, int], f: Mapping[str, float]) -> 
         "lob.buy_lots_step": i["buy_lots"],
         "lob.fill_lag_ms_mean": _over(i["lag_ns"], i["fills"]) / 1e6,
     }
-    for d in IMBALANCE_DEPTHS:
-        out[f"lob.imbalance_l{d}"] = f[f"imbalance_l{d}"] / accounts
-    for side in ("bid", "ask"):
-        for d in DEPTHS:
-            out[f"lob.{side}_depth_l{d}"] = i[f"{side}_depth_l{d}"] / accounts
+    for leaf, tilt in _TILTS:
+        out[leaf] = f[tilt] / accounts
+    for leaf, depth in _DEEP:
+        out[leaf] = i[depth] / accounts
     return out

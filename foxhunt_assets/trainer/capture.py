@@ -61,8 +61,7 @@ class Runner:
         return graph
 
     def _eager(self, names: tuple[str, ...], flags: Flags) -> None:
-        for name in names:
-            self.program.run(name, flags)
+        self.program.run(names[0], flags, *names[1:])
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def specs(world: World) -> list[BufferSpec]:
         "frd_logits": ((b, horizons, c.model.frd_atoms), "float32"), "pi": ((b, N_ACTIONS), "float32"),
         "action": ((b,), "int64"), "log_pi": ((b,), "float32"), "entry_signs": ((b, horizons), "int8"),
         "acct_obs_next": ((b, N_ACCOUNT), "float32"), "legal_next": ((b, N_ACTIONS), "bool"),
-        "v_next": ((b,), "float32"), "action_draw": ((b,), "int64"),
+        "action_draw": ((b,), "int64"),
     }  # fmt: skip
     previous = {
         "prev_value": "float32", "prev_reward": "float32", "prev_terminated": "bool", "prev_truncated": "bool",
@@ -52,7 +52,7 @@ def specs(world: World) -> list[BufferSpec]:
 
 
 class Collector:
-    """Stages of one step over a world. What they leave behind (encoded, outcome, td) is for the diagnostics."""
+    """Stages of one step over a world. What they leave beside the buffers are attributes (anchor, encoded, ...)."""
 
     def __init__(self, world: World) -> None:
         self.w = world
@@ -70,8 +70,14 @@ class Collector:
     def stages(self) -> list[Stage]:
         cleared = () if self.w.evaluating else ("stats_optim",)
         stages = [
-            Stage("gather", self.gather, (*self.account, "h_t"), ("x", "acct_obs", "legal", "carry"), cleared),
-            Stage("encode", self.encode, ("x", "acct_obs", "carry", "weights"), ("h_t",)),
+            Stage(
+                "gather", self.gather, (*self.account, "h_t"), ("x", "acct_obs", "legal", "carry"), cleared,
+                results=("anchor",),
+            ),
+            Stage(
+                "encode", self.encode, ("x", "acct_obs", "carry", "weights", "anchor"), ("h_t",),
+                results=("encoded", "composed"),
+            ),
             Stage(
                 "heads", self.heads, ("h_t", "weights", "isv_full"),
                 ("q_logits", "q_values", "pi_logits", "v_t", "frd_logits", "entry_signs"),
@@ -82,23 +88,34 @@ class Collector:
             ),
             Stage(
                 "simulate", self.simulate, ("action", "entry_signs", "clock"), ("acct_obs_next", "legal_next"),
-                self.account,
+                self.account, results=("outcome",),
             ),
             Stage(
-                "reward", self.reward, ("v_t",), ("reward_raw", "reward_scaled", "reward"),
-                ("popart_state", "isv_full", *PREVIOUS),
+                "reward", self.reward, ("v_t", "outcome"), ("reward_raw", "reward_scaled", "reward"),
+                ("popart_state", "isv_full", *PREVIOUS), results=("td_abs",),
             ),
         ]  # fmt: skip
-        if not self.w.evaluating:
-            seen = ("action", "acct_obs", "acct_obs_next", "carry", "h_t", "legal", "legal_next")
-            stages += [
-                Stage("replay", self.replay, (*seen, "reward_raw", "clock"), (), replay.WRITES),
-                Stage(
-                    "rollout", self.rollout, (*seen, "log_pi", "reward", "v_t", "weights", "clock"), ("v_next",),
-                    (*rollout.WRITES, *rollout.RESULTS, "rollout_t", "rollout_windows"),
-                ),
-            ]  # fmt: skip
-        return stages
+        return stages if self.w.evaluating else [*stages, *self._storing()]
+
+    def _storing(self) -> list[Stage]:
+        """What training alone has: the row kept to learn from. Its last stage takes longest, and hardly anything
+        that is measured hangs on it."""
+        seen = ("anchor", "outcome", "action", "acct_obs", "carry", "legal", "clock")
+        known = tuple(f"rollout_{c}" for c in rollout.KNOWN)
+        return [
+            Stage(
+                "replay", self.replay, (*seen, "acct_obs_next", "h_t", "legal_next", "reward_raw"), (), replay.WRITES
+            ),
+            Stage(
+                "rollout", self.rollout, (*seen, "log_pi", "reward", "v_t"), (),
+                (*rollout.WRITES, "rollout_t", "rollout_windows"),
+            ),
+            Stage(
+                "bootstrap", self.bootstrap,
+                ("outcome", "composed", "weights", "acct_obs_next", "h_t", "rollout_t", *known), (),
+                ("rollout_next_value", *rollout.RESULTS),
+            ),
+        ]  # fmt: skip
 
     def advance_stages(self) -> list[Stage]:
         """What ends a row once it was measured: ended accounts start their next episode."""
@@ -119,8 +136,8 @@ class Collector:
 
     def encode(self, _: Flags) -> None:
         w, b = self.w, self.w.buffers
-        self.weights = encoder.weights(w.layout.views(b["weights"]))
-        self.encoded = encoder.encode(self.weights, b["x"], b["acct_obs"], b["carry"], w.tape.dt[self.anchor])
+        self.composed = encoder.weights(w.layout.views(b["weights"]))
+        self.encoded = encoder.encode(self.composed, b["x"], b["acct_obs"], b["carry"], w.tape.dt[self.anchor])
         b["h_t"].copy_(self.encoded.h)
 
     def heads(self, _: Flags) -> None:
@@ -169,27 +186,31 @@ class Collector:
         )  # fmt: skip
 
     def rollout(self, flags: Flags) -> None:
-        """Store the row with V of the state it arrived in, where a window end, truncation or phase end bootstraps.
-
-        Where an episode goes on, V of the next row replaces it: the same state, seen with the next step's batch.
-        """
+        """Store the row. Its V is that of the state the row before arrived in, where its episode went on."""
         w, b, o = self.w, self.w.buffers, self.outcome
         t = w.clock.step % w.config.learning.window_rows
-        b["v_next"].copy_(self._value_next())
         w.rollout.arrive(t, b["v_t"])
         w.rollout.insert(
             t,
             {
                 "anchor": self.anchor, "action": b["action"], "log_pi": b["log_pi"], "reward": b["reward"],
-                "value": b["v_t"], "next_value": b["v_next"], "terminated": o.terminated, "truncated": o.truncated,
-                "acct": b["acct_obs"], "carry": b["carry"], "legal": b["legal"],
-                "executed_entry": self.entry_sign[b["action"]],
+                "value": b["v_t"], "terminated": o.terminated, "truncated": o.truncated, "acct": b["acct_obs"],
+                "carry": b["carry"], "legal": b["legal"], "executed_entry": self.entry_sign[b["action"]],
             },
         )  # fmt: skip
         b["rollout_t"].fill_(t)
         if flags.closes:
-            w.rollout.finish()
             b["rollout_windows"].add_(not w.config.learning.per_step)  # of rollout mode alone
+
+    def bootstrap(self, flags: Flags) -> None:
+        """V of the state the row arrived in, which a window end, truncation or phase end bootstraps from.
+
+        Where an episode goes on, V of the next row replaces it: the same state, seen with the next step's batch.
+        """
+        w = self.w
+        w.rollout.bootstrap(w.buffers["rollout_t"], self._value_next())
+        if flags.closes:
+            w.rollout.finish()
 
     def advance(self, flags: Flags) -> None:
         if not flags.last:
@@ -201,5 +222,5 @@ class Collector:
         w, b = self.w, self.w.buffers
         rows = self.outcome.next_row
         x = gather.windows(w.tape.features, w.tape.segment_start, rows, w.config.model.window)
-        h = encoder.encode(self.weights, x, b["acct_obs_next"], b["h_t"], w.tape.dt[rows]).h
-        return heads.value(self.weights.p, h)
+        h = encoder.encode(self.composed, x, b["acct_obs_next"], b["h_t"], w.tape.dt[rows]).h
+        return heads.value(self.composed.p, h)

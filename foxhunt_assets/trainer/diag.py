@@ -7,8 +7,9 @@ is not in the contract, is missing, is not finite or breaks its bound stops the 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterable
+from functools import cache, lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ import torch
 from foxhunt_assets.contracts.diag import live_leaves
 from foxhunt_assets.contracts.diag_line import diag_line
 from foxhunt_assets.errors import ContractBroken
+from foxhunt_assets.simulator import measure as simulator_measure
 from foxhunt_assets.simulator.measure import Counters
+from foxhunt_assets.simulator.state import specs as account_specs
 from foxhunt_assets.trainer import measure, measure_learning
 from foxhunt_assets.trainer.collect import Collector
 from foxhunt_assets.trainer.equity import equity_columns
@@ -33,6 +36,10 @@ _SLOT_BACKED = (
 )  # fmt: skip
 
 
+# No group begins before this stage is done. Those before it are chains of short launches, which work beside them holds
+# up; then the simulator's one block for 32 accounts leaves the device idle.
+_FIRST = "act"
+
 # What only rollout mode has; the contract wants 0 in per_step.
 _OF_A_WINDOW = (
     "rollout.minibatches_run", "rollout.kl_first", "rollout.kl_last", "rollout.kl_stops_cum",
@@ -42,41 +49,50 @@ _OF_A_WINDOW = (
 class DiagBuilder:
     """Measures rows of either phase. held: the last training row, whose held leaves an evaluation repeats.
 
-    outgoing: what leaves the device each row, tensors of fixed places: the packed numbers, the rows of closed trades
-    [B, M, fields] with their mask, and in evaluation the columns of the equity log.
+    outgoing: what leaves the device each row, one tensor of fixed place once the first was measured: the packed
+    numbers, the rows of closed trades [B, M, fields] with their mask, and in evaluation the columns of the equity log.
     """
 
     def __init__(self, world: World, collector: Collector, counters: Counters, held: Row | None = None) -> None:
         self.w, self.c, self.counters = world, collector, counters
         self.held = held or {}
         self.rules = {leaf.path: leaf.phase_rule for leaf in live_leaves()}
-        self._casts = {path: cast for path, cast in _casts().items() if path != "elapsed_s"}
+        self._typed = Typed(path for path in _casts() if path != "elapsed_s")
         self._fills: Row | None = None  # known from the first row on
-        self.packing = Packing(self._groups(), world.device)
-        self.outgoing: tuple[torch.Tensor, ...] = ()
+        self.packing = Packing(self._groups())
+
+    @property
+    def outgoing(self) -> torch.Tensor:
+        assert self.packing.words is not None, "nothing was measured yet"
+        return self.packing.words
 
     def stages(self) -> list[Stage]:
-        """Measuring is a stage too: its running state is what it alone writes, from what every other stage left."""
-        b = self.w.buffers
-        diag = tuple(b.names("diag"))
-        stats = tuple(name for name in diag if name in ("stats_policy", "stats_replay", "stats_optim", "kl_stops"))
-        rest = tuple(name for name in b if name not in diag)
-        return [Stage("diag", self._measure, (*stats, *rest), (), tuple(n for n in diag if n not in stats))]
+        """Every group is a stage, begun as soon as there is what it measures; its running state it alone changes."""
+        groups = [
+            Stage(g.name, self._measure(i), g.reads, (), g.inouts, beside=True, behind=_FIRST)
+            for i, g in enumerate(self.packing.groups)
+        ]
+        read = tuple(sorted({name for g in self.packing.groups for name in (*g.reads, *g.inouts)}))
+        tables = Stage("tables", self._keep_tables, ("clock", "outcome"), beside=True)
+        return [*groups, tables, Stage("packed", lambda _: self.packing.lay_out(), read)]
 
-    def _measure(self, flags: Flags) -> None:
-        self.packing.measure()
+    def _measure(self, number: int) -> Callable[[Flags], None]:
+        return lambda _: self.packing.measure(number)
+
+    def _keep_tables(self, flags: Flags) -> None:
         o = self.c.outcome
-        now = (o.trades, o.trade_mask, *([equity_columns(self.w, o, flags)] if self.w.evaluating else []))
-        if not self.outgoing:
-            assert self.packing.arrays is not None
-            self.outgoing = (*self.packing.arrays, *(torch.empty_like(x) for x in now))
-        for fixed, x in zip(self.outgoing[2:], now):
-            fixed.copy_(x)
+        tables = {"trades": o.trades, "mask": o.trade_mask}
+        if self.w.evaluating:
+            tables["equity"] = equity_columns(self.w, o, flags)
+        self.packing.keep(tables)
 
     def _groups(self) -> list[Group]:
         """Everything a row measures."""
+        account = tuple(s.name for s in account_specs(self.w.config.model.accounts, self.w.config.env))
+        counted = tuple(s.name for s in simulator_measure.specs())
         return [
-            Group(self._runtime, self._finish_runtime), Group(self._count, self._finish_counts),
+            Group("runtime", self._runtime, self._finish_runtime, ("clock",)),
+            Group("counters", self._count, self._finish_counts, ("outcome", *account), counted),
             *measure.groups(self.w, self.c, self.w.buffers), *measure_learning.groups(self.w, self.c),
         ]  # fmt: skip
 
@@ -101,26 +117,26 @@ class DiagBuilder:
     def _finish_counts(self, read: Read) -> Row:
         return self.counters.finish("eval" if self.w.evaluating else "train", **read)
 
-    def row(self, floats: torch.Tensor, ints: torch.Tensor) -> Row:
-        """All live leaves of a row but elapsed_s, in contract order, from its packed numbers on the host.
+    def row(self, words: torch.Tensor) -> Row:
+        """All live leaves of a row but elapsed_s, in contract order, from what was sent, on the host.
 
         In evaluation train_only leaves are 0, and held ones nobody measured repeat the last training row.
         """
-        measured = self.packing.finish(floats, ints)
+        measured = self.packing.finish(words)
         if not self.w.evaluating and self.w.config.learning.per_step:
             measured |= dict.fromkeys(_OF_A_WINDOW, 0)
         if self._fills is None:
             self._fills = self._unmeasured(measured)
         measured |= self._fills
-        if len(measured) != len(self._casts):
-            extra = ", ".join(sorted(measured.keys() - self._casts.keys())[:5])
+        if len(measured) != len(self._typed.paths):
+            extra = ", ".join(sorted(measured.keys() - set(self._typed.paths))[:5])
             raise ContractBroken(f"diagnostics: measured but not live in the contract: {extra}")
-        return {path: cast(measured[path]) for path, cast in self._casts.items()}
+        return self._typed.row(measured)
 
     def _unmeasured(self, measured: Row) -> Row:
         """What every row of the phase holds and no group measures."""
         fills: Row = {}
-        for path in self._casts:
+        for path in self._typed.paths:
             rule = self.rules[path]
             if self.w.evaluating and rule == "train_only":
                 fills[path] = 0
@@ -138,6 +154,23 @@ def written(values: Row) -> Row:
     return {path: casts[path](value) if path in casts else value for path, value in values.items()}
 
 
+class Typed:
+    """Rows of these leaves: what is no float is made what it is one by one, the rest in one go."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self.paths = tuple(paths)
+        self._pick = itemgetter(*self.paths)
+        casts = [_casts()[path] for path in self.paths]
+        self._others = [(i, cast) for i, cast in enumerate(casts) if cast is not float]
+
+    def row(self, values: Row) -> Row:
+        picked = self._pick(values)
+        typed: list[int | float | bool] = list(map(float, picked))
+        for i, cast in self._others:
+            typed[i] = cast(picked[i])
+        return dict(zip(self.paths, typed))
+
+
 @cache
 def _casts() -> dict[str, Callable[[Any], int | float | bool]]:
     kinds: dict[str, Callable[[Any], int | float | bool]] = {"bool": bool, "int": int, "float": float}
@@ -148,7 +181,16 @@ def _casts() -> dict[str, Callable[[Any], int | float | bool]]:
 
 
 def _slot(value: float) -> float:
+    return _shortest(value) if value else float(value)  # 0 and -0 would share an entry
+
+
+@lru_cache(256)  # most slots never change
+def _shortest(value: float) -> float:
     return float(str(np.float32(value)))
+
+
+# Bytes kept back from the file: some twenty rows.
+_BUFFER = 1 << 18
 
 
 class DiagWriter:
@@ -156,14 +198,14 @@ class DiagWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = path.open("a", encoding="utf-8")
+        self._file = path.open("ab", _BUFFER)
 
     def write(self, row: Row, elapsed_s: float) -> None:
         try:
             line = diag_line().text(row | {"elapsed_s": elapsed_s})
         except ContractBroken as broken:
             raise ContractBroken(f"{self.path.name} {broken}") from None
-        self._file.write(line)
+        self._file.write(line.encode())
 
     def flush(self) -> int:
         """Bytes written so far, on the disk: a checkpoint that counts on them must not outlive them."""

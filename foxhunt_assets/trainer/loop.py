@@ -105,13 +105,13 @@ class RowLog:
         self.run, self.writer, self.ticker, self.trades, self.equity = run, writer, ticker, trades, equity
         self.row: Row = {}  # the last one
 
-    def take(self, sent: tuple[torch.Tensor, ...]) -> None:
+    def take(self, sent: torch.Tensor) -> None:
         """DiagBuilder.outgoing of one row."""
-        floats, ints, trades, mask, *equity = sent
-        self.trades.add(trades, mask)
+        tables = self.run.diag.packing.tables(sent)
+        self.trades.add(tables["trades"], tables["mask"].bool())
         if self.equity is not None:
-            self.equity.add(equity[0])
-        self.row = self.run.diag.row(floats, ints)
+            self.equity.add(tables["equity"])
+        self.row = self.run.diag.row(sent)
         self.writer.write(self.row, self.ticker.elapsed)
         self.ticker.tell(self.row)
 

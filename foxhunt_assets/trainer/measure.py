@@ -51,13 +51,24 @@ def specs(world: World) -> list[BufferSpec]:
 
 
 def groups(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> list[Group]:
-    """What a row measures of its batch, none after another; running state moves on by a row with it."""
+    """What a row measures of its batch; running state moves on by a row with it."""
     return [
-        Group(lambda: perception(w, c, b), PerceptionLeaves(w)),
-        Group(lambda: health(c, b), lambda read: health_leaves(w, read)),
-        Group(lambda: motion(w, c, b), lambda read: motion_leaves(w, read)),
-        Group(lambda: acting(w, c, b), ActingLeaves(w)),
-    ]
+        Group("perception", lambda: perception(w, c, b), PerceptionLeaves(w), ("anchor", "x", "encoded")),
+        Group("health", lambda: health(c, b), lambda read: health_leaves(w, read), ("encoded", "carry", "outcome")),
+        Group(
+            "motion", lambda: motion(w, c, b), lambda read: motion_leaves(w, read), ("anchor", "x", "outcome"),
+            ("diag_moments",),
+        ),
+        Group("acting", lambda: acting(w, c, b), ActingLeaves(w), _ACTED, _HISTORIES),
+    ]  # fmt: skip
+
+
+# What `acting` reads and what moves on with it.
+_ACTED = (
+    "anchor", "outcome", "td_abs", "isv_full", "q_logits", "q_values", "v_t", "pi_logits", "pi", "legal", "frd_logits",
+    "action", "action_draw", "reward_raw", "reward_scaled", "reward",
+)  # fmt: skip
+_HISTORIES = ("diag_account_shares", "diag_last_action", "diag_history", "diag_rows", "diag_shaped_close_cum")
 
 
 # --- what was seen and encoded --------------------------------------------------------------------
@@ -167,6 +178,7 @@ def motion_leaves(w: World, read: Read) -> Row:
     """Books at the decision, how far the mid moved, and what would show look-ahead."""
     numbers, correlation = read["books"], read["correlation"]
     sizes = list(map(abs, correlation))
+    largest = max(sizes)
     unchanged, mid, two_sided, size, square, both = (sum(numbers[i :: len(moves.BOOKS)]) for i in range(6))
     half_tick, sigma = _tick_points(w) / 2, w.tape.sigma_step
     rms = math.sqrt(square / max(1, both)) / 2  # ticks
@@ -176,8 +188,8 @@ def motion_leaves(w: World, read: Read) -> Row:
         "data.mid_return_abs_mean": size / max(1, both) * half_tick,
         "data.mid_rms_over_sigma": rms / sigma if sigma > 0 else 0.0,
         "features.ofi.touch_next_corr": correlation[features.index("ofi_touch")],
-        "features.leak_corr_max": max(sizes),
-        "features.leak_corr_index": sizes.index(max(sizes)),
+        "features.leak_corr_max": largest,
+        "features.leak_corr_index": sizes.index(largest),
     }
 
 
@@ -197,9 +209,7 @@ def acting(w: World, c: Collector, b: Mapping[str, torch.Tensor]) -> Numbers:
     paid = acting_kernel.Paid(
         b["reward_raw"], b["reward_scaled"], b["reward"], o.core_cents, o.fee_cents, o.trade_closed
     )  # fmt: skip
-    history = acting_kernel.History(
-        b["diag_account_shares"], b["diag_last_action"], b["diag_history"], b["diag_rows"], b["diag_shaped_close_cum"]
-    )
+    history = acting_kernel.History(*(b[name] for name in _HISTORIES))
     floor = w.config.learning.pi_floor
     scale = acting_kernel.Scale(floor, w.pi_floor, NEAR_TIE, c.point_lot_cents, REWARD_TAIL, ACCOUNT_RATE)
     return {"batch": acting_kernel.acting(said, done, paid, history, scale), "td_abs": c.td_abs}
@@ -229,6 +239,8 @@ _AS_THEY_ARE = {
     "reward_terms.sum_residual_abs_max": "reward.residual.largest",
     "trading.shaped_reward_close_event_cum": "closed_raw",
 }  # fmt: skip
+_OF_AN_ACTION = ("q.{}", "q.{}.squares", "q.argmax.{}", "pi.{}", "pi.executed.{}", "pi.sampled.{}", "window.{}")
+_REWARDS = ("reward.gap", "reward.scaled_abs", "reward.raw_abs", "reward.closed_abs", "reward.final.squares")
 
 
 class ActingLeaves:
@@ -236,42 +248,43 @@ class ActingLeaves:
 
     def __init__(self, w: World) -> None:
         self.accounts, self.evaluating = w.config.model.accounts, w.evaluating
-        horizons = len(w.config.labels.horizons)
-        self.names = acting_kernel.names(N_ACTIONS, horizons)
-        self.means = list(_MEANS.items())
-        for m in range(horizons):
-            self.means += [(f"frd.h{m + 1}.{leaf}", f"frd.{m}.{name}") for leaf, name in _MEANS_OF_A_HORIZON.items()]
-        self.horizons = [(f"frd.h{m + 1}", f"frd.{m}") for m in range(horizons)]
-        self.each = {
-            name: itemgetter(*(name.format(a) for a in range(N_ACTIONS)))
-            for name in ("q.{}", "q.{}.squares", "q.argmax.{}", "pi.{}", "pi.executed.{}", "pi.sampled.{}", "window.{}")
-        }
+        horizons = range(len(w.config.labels.horizons))
+        self.at = at = {name: i for i, name in enumerate(acting_kernel.names(N_ACTIONS, len(horizons)))}
+        of_horizons = [
+            (f"frd.h{m + 1}.{leaf}", f"frd.{m}.{name}") for m in horizons for leaf, name in _MEANS_OF_A_HORIZON.items()
+        ]
+        self.means = [(leaf, at[name]) for leaf, name in (*_MEANS.items(), *of_horizons)]
+        self.as_they_are = [(leaf, at[name]) for leaf, name in _AS_THEY_ARE.items()]
+        losses = [(f"frd.h{m + 1}.loss", f"frd.h{m + 1}.accuracy") for m in horizons]
+        sums = [(at[f"frd.{m}.valid"], at[f"frd.{m}.nll"], at[f"frd.{m}.hit"]) for m in horizons]
+        self.horizons = list(zip(losses, sums))
+        self.each = [itemgetter(*(at[name.format(a)] for a in range(N_ACTIONS))) for name in _OF_AN_ACTION]
 
     def __call__(self, read: Read) -> Row:
-        x, n = dict(zip(self.names, read["batch"], strict=True)), self.accounts
-        each = {name: pick(x) for name, pick in self.each.items()}
+        x, n, at = read["batch"], self.accounts, self.at
+        q, squares, best, p, executed, sampled, window = (pick(x) for pick in self.each)
         return {
-            **{leaf: x[name] / n for leaf, name in self.means},
-            **{leaf: x[name] for leaf, name in _AS_THEY_ARE.items()},
+            **{leaf: x[i] / n for leaf, i in self.means},
+            **{leaf: x[i] for leaf, i in self.as_they_are},
             "v.td_abs_mean": read["td_abs"],
-            "q.argmax_entropy": _entropy(each["q.argmax.{}"], n),
-            "q.q_std": _spread(each["q.{}"], each["q.{}.squares"], n),
-            "v.pred_std": math.sqrt(x["q.v.squares"] / n),
-            **_actions(each["pi.executed.{}"], each["pi.sampled.{}"], each["window.{}"], n, x["window_rows"]),
-            **_policy(each["pi.{}"], each["pi.executed.{}"], n),
-            "pi.floor_active_frac": x["pi.floored"] / (n * N_ACTIONS),
+            "q.argmax_entropy": _entropy(best, n),
+            "q.q_std": _spread(q, squares, n),
+            "v.pred_std": math.sqrt(x[at["q.v.squares"]] / n),
+            **_actions(executed, sampled, window, n, x[at["window_rows"]]),
+            **_policy(p, executed, n),
+            "pi.floor_active_frac": x[at["pi.floored"]] / (n * N_ACTIONS),
             **self._losses(x),
-            **_rewards(x, n),
+            **_rewards({name: x[at[name]] for name in _REWARDS}, n),
         }
 
-    def _losses(self, x: Mapping[str, float]) -> Row:
+    def _losses(self, x: Sequence[float]) -> Row:
         """The FRD head on the acting rows, out of sample in evaluation; its per-horizon losses and their mean."""
         out: Row = {}
         nll = labelled = 0.0
-        for leaf, name in self.horizons:
-            valid = max(1.0, x[f"{name}.valid"])
-            out[f"{leaf}.loss"], out[f"{leaf}.accuracy"] = x[f"{name}.nll"] / valid, x[f"{name}.hit"] / valid
-            nll, labelled = nll + x[f"{name}.nll"], labelled + x[f"{name}.valid"]
+        for (loss, accuracy), (valid, lost, hit) in self.horizons:
+            rows = max(1.0, x[valid])
+            out[loss], out[accuracy] = x[lost] / rows, x[hit] / rows
+            nll, labelled = nll + x[lost], labelled + x[valid]
         out["loss.frd"] = 0.0 if self.evaluating else nll / max(1.0, labelled)
         return out
 

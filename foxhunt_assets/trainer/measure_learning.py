@@ -7,7 +7,8 @@ and makes leaves of them on the host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
+from operator import itemgetter
 
 import torch
 
@@ -20,7 +21,6 @@ from foxhunt_assets.trainer.collect import Collector
 from foxhunt_assets.trainer.config import TrainerConfig
 from foxhunt_assets.trainer.numbers import Group, Numbers, Read, Row
 from foxhunt_assets.trainer.params import BRANCHES
-from foxhunt_assets.trainer.stats import Stats
 from foxhunt_assets.trainer.world import World
 from kernels.digest import op as digest
 from kernels.distances.op import Distances
@@ -62,45 +62,72 @@ def groups(w: World, c: Collector) -> list[Group]:
     """All of a row, of either phase."""
     b, checksums, coverage = w.buffers, Checksums(w, c), Coverage(w, c)
     found = [
-        Group(coverage.measure, lambda read: {"audit.events_reached": sum(read["events"])}),
-        Group(checksums.measure, checksums.finish),
-        Group(lambda: {"isv": b["isv_full"]}, lambda read: slot_leaves(w.config, read["isv"])),
+        Group("events", coverage.measure, coverage.finish, coverage.reads, coverage.inouts),
+        Group("checksums", checksums.measure, checksums.finish, checksums.reads, checksums.inouts),
+        Group("slots", measured_slots(b["isv_full"]), lambda read: slot_leaves(w.config, read), ("isv_full",)),
     ]
     if w.evaluating:
         return found
-    kept = {stats.buffer: b[stats.buffer] for stats in (learn.POLICY_STATS, learn.REPLAY_STATS, learn.OPTIM_STATS)}
-    weights = Weights(w)
+    learning, drift, spectra = LearningLeaves(), Drift(w), Spectra(w)
     return [
         *found,
-        Group(lambda: dict(kept), lambda read: {**losses(read), **optimiser(read)}),
-        Group(lambda: memory(w), lambda read: memory_leaves(w.replay.capacity, read)),
-        Group(weights.measure, weights.finish),
-    ]
+        Group("learning", lambda: {name: b[name] for name in learning.buffers}, learning, learning.buffers),
+        Group("memory", lambda: memory(w), lambda read: memory_leaves(w.replay.capacity, read), _REMEMBERED),
+        Group("drift", drift.measure, drift.finish, ("weights", "target_q"), ("birth_weights",)),
+        Group("spectra", spectra.measure, spectra.finish, ("weights",), spectra.names),
+    ]  # fmt: skip
 
 
-def losses(read: Read) -> Row:
-    """Loss leaves and the statistics of the last policy update and the last replay rows."""
-    p, r = _names(learn.POLICY_STATS, read), _names(learn.REPLAY_STATS, read)
-    return {
-        "loss.q": r["loss_q"], "loss.pi": p["loss_pi"], "loss.v": p["loss_v"], "loss.entropy_bonus": p["entropy_bonus"],
-        "q.td_abs_mean": r["td_abs_mean"], "q.td_abs_max": r["td_abs_max"], "q.td_signed_mean": r["td_signed_mean"],
-        "q.target_mean": r["target_mean"], "q.target_std": r["target_std"], "q.double_q_gap": r["double_q_gap"],
-        "c51.target_sat_hi_frac": r["sat_hi"], "c51.target_sat_lo_frac": r["sat_lo"],
-        "c51.target_overshoot": r["overshoot"], "c51.target_abs_max": r["target_abs_max"],
-        "c51.target_mass_err_max": r["mass_err_max"],
-        "pi.kl_old_new": p["kl"], "pi.ratio_mean": p["ratio_mean"], "pi.ratio_max": p["ratio_max"],
-        "pi.clip_frac": p["clip_frac"],
-        "v.bias_mean": p["bias"], "v.error_abs_mean": p["error_abs"],
-        "v.calibration_slope": slope(p["v"], p["return"], p["v_v"], p["v_return"]),
-        "rollout.kl_first": p["kl_first"], "rollout.kl_last": p["kl_last"],
-        "rollout.minibatches_run": p["minibatches"],
-        "per.is_weight_ess_frac": r["ess_frac"], "per.sampled_priority_mean": r["priority_mean"],
-        "per.is_weight_mean": r["weight_mean"], "per.is_weight_min": r["weight_min"],
-        "per.sample_age_mean": r["age_mean"], "per.sample_age_max": r["age_max"],
-        "per.sample_unique_frac": r["unique_frac"], "per.sample_trade_closed_frac": r["closed_frac"],
-        "per.sample_terminated_frac": r["terminated_frac"], "per.sample_positive_frac": r["positive_frac"],
-        "audit.replay_draw_mean": r["draw_mean"],
-    }  # fmt: skip
+# Leaf: name of the number it is.
+_OF_POLICY = {
+    "loss.pi": "loss_pi", "loss.v": "loss_v", "loss.entropy_bonus": "entropy_bonus", "pi.kl_old_new": "kl",
+    "pi.ratio_mean": "ratio_mean", "pi.ratio_max": "ratio_max", "pi.clip_frac": "clip_frac", "v.bias_mean": "bias",
+    "v.error_abs_mean": "error_abs", "rollout.kl_first": "kl_first", "rollout.kl_last": "kl_last",
+    "rollout.minibatches_run": "minibatches",
+}  # fmt: skip
+_OF_REPLAY = {
+    "loss.q": "loss_q", "q.td_abs_mean": "td_abs_mean", "q.td_abs_max": "td_abs_max",
+    "q.td_signed_mean": "td_signed_mean", "q.target_mean": "target_mean", "q.target_std": "target_std",
+    "q.double_q_gap": "double_q_gap", "c51.target_sat_hi_frac": "sat_hi", "c51.target_sat_lo_frac": "sat_lo",
+    "c51.target_overshoot": "overshoot", "c51.target_abs_max": "target_abs_max",
+    "c51.target_mass_err_max": "mass_err_max", "per.is_weight_ess_frac": "ess_frac",
+    "per.sampled_priority_mean": "priority_mean", "per.is_weight_mean": "weight_mean",
+    "per.is_weight_min": "weight_min", "per.sample_age_mean": "age_mean", "per.sample_age_max": "age_max",
+    "per.sample_unique_frac": "unique_frac", "per.sample_trade_closed_frac": "closed_frac",
+    "per.sample_terminated_frac": "terminated_frac", "per.sample_positive_frac": "positive_frac",
+    "audit.replay_draw_mean": "draw_mean",
+}  # fmt: skip
+_OF_OPTIM = {
+    **{f"optim.{x}.{kind}": f"{x}.{kind}" for x in BRANCHES for kind in ("grad_norm", "update_ratio")},
+    "optim.grad_norm_pre_clip": "grad_norm_pre_clip", "optim.update_norm": "update_norm",
+    "optim.adam_snr": "adam_snr", "optim.grad_abs_max": "grad_abs_max", "numerics.zero_grad_frac": "zero_grad_frac",
+    "grad_trunk.c51": "grad_trunk.q",
+    **{name: name for name in (f"grad_trunk.{part}" for part in ("pi", "v", "frd", "rec", "combined"))},
+}  # fmt: skip
+_OF_PI = ("adv_pos_frac", "adv_trade_minus_hold")
+_OF_WINDOW = {f"{'pi' if name in _OF_PI else 'rollout'}.{name}": name for name in rollout.WINDOW_STATS.names}
+_SLOPE = itemgetter(*(learn.POLICY_STATS.index[name] for name in ("v", "return", "v_v", "v_return")))
+
+
+class LearningLeaves:
+    """Losses and statistics of the last policy update and the last replay rows, gradients and updates of this row's
+    last AdamW step, what the last finished rollout window looked like. Places are looked up once: a row is finished
+    within a captured step."""
+
+    def __init__(self) -> None:
+        tables = (
+            (learn.POLICY_STATS, _OF_POLICY), (learn.REPLAY_STATS, _OF_REPLAY), (learn.OPTIM_STATS, _OF_OPTIM),
+            (rollout.WINDOW_STATS, _OF_WINDOW),
+        )  # fmt: skip
+        self.buffers = tuple(stats.buffer for stats, _ in tables)
+        self.places = [
+            (leaf, stats.buffer, stats.index[name]) for stats, table in tables for leaf, name in table.items()
+        ]
+
+    def __call__(self, read: Read) -> Row:
+        row: Row = {leaf: read[buffer][i] for leaf, buffer, i in self.places}
+        row["v.calibration_slope"] = slope(*_SLOPE(read[learn.POLICY_STATS.buffer]))
+        return row
 
 
 def slope(x: float, y: float, x_x: float, x_y: float) -> float:
@@ -109,27 +136,17 @@ def slope(x: float, y: float, x_x: float, x_y: float) -> float:
     return (x_y - x * y) / variance if variance > 1e-12 * x_x else 0.0
 
 
-def optimiser(read: Read) -> Row:
-    """Gradients and updates of this row's last AdamW step."""
-    o = _names(learn.OPTIM_STATS, read)
-    heads = {"c51": "q", "pi": "pi", "v": "v", "frd": "frd"}
-    return {
-        **{f"optim.{x}.{kind}": o[f"{x}.{kind}"] for x in BRANCHES for kind in ("grad_norm", "update_ratio")},
-        "optim.grad_norm_pre_clip": o["grad_norm_pre_clip"], "optim.update_norm": o["update_norm"],
-        "optim.adam_snr": o["adam_snr"], "optim.grad_abs_max": o["grad_abs_max"],
-        "numerics.zero_grad_frac": o["zero_grad_frac"],
-        **{f"grad_trunk.{leaf}": o[f"grad_trunk.{head}"] for leaf, head in heads.items()},
-        "grad_trunk.rec": o["grad_trunk.rec"], "grad_trunk.combined": o["grad_trunk.combined"],
-    }  # fmt: skip
+_COUNTED = ("replay_count", "rollout_t", "rollout_windows", "kl_stops")
+_REMEMBERED = ("priority_tree", "replay_draws", *_COUNTED)
 
 
 def memory(w: World) -> Numbers:
-    """The replay ring after this row and the rollout window's last update."""
+    """The replay ring after this row and where the rollout window stands."""
     b = w.buffers
     return {
         "moments": sumtree.moments(b["priority_tree"], b["replay_draws"], b["replay_count"]),
         "root": b["priority_tree"][1],
-        **{name: b[name] for name in ("replay_count", "rollout_t", "rollout_windows", "kl_stops", "stats_window")},
+        **{name: b[name] for name in _COUNTED},
     }
 
 
@@ -137,31 +154,25 @@ def memory_leaves(capacity: int, read: Read) -> Row:
     """Leaves of `memory`."""
     mass, square, largest, never = read["moments"]
     (count,), length = read["replay_count"], min(read["replay_count"][0], capacity)
-    seen = _names(rollout.WINDOW_STATS, read)
-    of_pi = ("adv_pos_frac", "adv_trade_minus_hold")
     return {
         "per.len": length, "per.inserts_cum": count, "per.tree_sum": read["root"], "per.priority_max": largest,
         "per.priority_ess_frac": mass**2 / max(length * square, 1e-300),
         "per.never_sampled_frac": never / max(length, 1), "rollout.t": read["rollout_t"][0],
         "rollout.windows_cum": read["rollout_windows"][0], "rollout.kl_stops_cum": read["kl_stops"][0],
-        **{f"{'pi' if name in of_pi else 'rollout'}.{name}": value for name, value in seen.items()},
     }  # fmt: skip
 
 
-class Weights:
-    """Norms, drift and singular values of the weights after a row."""
+class Drift:
+    """Norms of the weights after a row and how far they moved since the run began."""
 
     def __init__(self, world: World) -> None:
         b, layout = world.buffers, world.layout
-        flat, birth, views = b["weights"], b["birth_weights"][layout.encoder], layout.views(b["weights"])
-        online = flat[layout.branches["q"]]
+        flat, birth, online = b["weights"], b["birth_weights"][layout.encoder], b["weights"][layout.branches["q"]]
         pairs = ((flat, None), (flat[layout.encoder], birth), (birth, None), (online, b["target_q"]), (online, None))
         self.distances = Distances(pairs)
-        names = SPECTRAL.items()
-        self.powers = Powers([views[w] for _, w in names], [b[f"spectral_u.{name}"] for name, _ in names])
 
     def measure(self) -> Numbers:
-        return {"distances": self.distances.run().flatten(), "sigmas": self.powers.step()}
+        return {"distances": self.distances.run().flatten()}
 
     def finish(self, read: Read) -> Row:
         norm, largest, moved, _, birth, _, apart, _, online, _ = read["distances"]
@@ -170,8 +181,22 @@ class Weights:
             "numerics.weight_abs_max": largest,
             "numerics.trunk_drift_from_init": moved / birth,
             "target_net.drift_q": apart / max(online, 1e-300),
-            **{f"spectral.{name}": sigma for name, sigma in zip(SPECTRAL, read["sigmas"])},
         }
+
+
+class Spectra:
+    """Largest singular values of weight matrices after a row, by power iteration from row to row."""
+
+    def __init__(self, world: World) -> None:
+        b, views = world.buffers, world.layout.views(world.buffers["weights"])
+        self.names = tuple(f"spectral_u.{name}" for name in SPECTRAL)
+        self.powers = Powers([views[w] for w in SPECTRAL.values()], [b[name] for name in self.names])
+
+    def measure(self) -> Numbers:
+        return {"sigmas": self.powers.step()}
+
+    def finish(self, read: Read) -> Row:
+        return {f"spectral.{name}": sigma for name, sigma in zip(SPECTRAL, read["sigmas"])}
 
 
 class Checksums:
@@ -189,6 +214,7 @@ class Checksums:
         self.parts: dict[str, list[torch.Tensor]] = self._of_either_phase()
         self.chains: dict[str, torch.Tensor] = {}
         short = {"encoder.h_t": b["h_t"], "pi.logits": b["pi_logits"], "rewards.raw": b["reward_raw"]}
+        self.reads, self.inouts = self._touched()
         if not world.evaluating:
             self._of_training()
             short["grad_trunk.combined"] = b["grad_h_t_combined"]
@@ -197,6 +223,22 @@ class Checksums:
         everything = [*self.parts.values(), *narrow.values()]
         seeds = [self.chains.get(name, 0) for name in self.names]
         self.digests = digest.Digests(everything, seeds, range(self.wide, len(everything)))
+
+    def _touched(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Names a measuring reads and changes."""
+        account = (s.name for s in account_specs(self.w.config.model.accounts, self.w.config.env))
+        either = (
+            "anchor", "x", "weights", "target_q", "adam_m", "adam_v", "adam_t", *account, "h_t", "isv_full",
+            "pi_logits", "reward_raw",
+        )  # fmt: skip
+        if self.w.evaluating:
+            return either, ()
+        row = (f"rollout_{c}" for c in rollout.KNOWN)
+        training = (
+            "priority_tree", "grads", "grad_h_t_combined", "stats_optim", "replay_count", *replay.INSERTED,
+            "replay_draws", "rollout_t", *row,
+        )  # fmt: skip
+        return (*either, *training), ("digest_chains",)
 
     def _of_either_phase(self) -> dict[str, list[torch.Tensor]]:
         w, b = self.w, self.w.buffers
@@ -219,12 +261,11 @@ class Checksums:
             return torch.empty(n, *shape, dtype=b[name].dtype, device=w.device)
 
         self.inserted = [room(f"replay_{x}", b[f"replay_{x}"].shape[1:]) for x in replay.TAKEN]
-        self.row = [room(f"rollout_{x}", b[f"rollout_{x}"].shape[2:]) for x in rollout.COLUMNS]
-        known = [x for name, x in zip(rollout.COLUMNS, self.row) if name != "next_value"]  # that, a row later
+        self.row = [room(f"rollout_{x}", b[f"rollout_{x}"].shape[2:]) for x in rollout.KNOWN]
         self.parts |= {
             "checksums.per_tree": [b["priority_tree"]], "checksums.grads": [b["grads"]],
             "checksums.mamba2_grad_w_c_l1": [w.layout.views(b["grads"])["mamba2_l1_w_c"]],
-            "checksums.replay_inserts": self.inserted[: len(replay.COLUMNS)], "checksums.rollout_inserts": known,
+            "checksums.replay_inserts": self.inserted[: len(replay.COLUMNS)], "checksums.rollout_inserts": self.row,
         }  # fmt: skip
         self.chains = dict(zip(("checksums.replay_inserts", "checksums.rollout_inserts"), b["digest_chains"].split(1)))
 
@@ -250,26 +291,33 @@ class Checksums:
 _OF_A_STEP = ("checksums.grads", "checksums.mamba2_grad_w_c_l1", "grad_trunk.combined_digest32")
 
 
-def slot_leaves(config: TrainerConfig, isv: Sequence[float]) -> Row:
-    """PopArt's running statistics, and the slots that the configuration set and something reads."""
-    i = "isv_config."
-    h1, h2, h3 = slots.FRD_HORIZONS
-    return {
-        "popart.mu": isv[slots.POPART_MU],
-        "popart.sigma_welford": isv[slots.POPART_SIGMA_WELFORD],
-        "risk_stack.atom_calibration.popart_sigma": isv[slots.POPART_SIGMA],
-        "risk_stack.atom_calibration.v_target_max_3sigma": 3 * isv[slots.POPART_SIGMA],
-        i + "gae_lambda": isv[slots.GAE_LAMBDA], i + "pi_prob_floor": isv[slots.PI_FLOOR],
-        i + "min_hold_steps": isv[slots.MIN_HOLD], i + "frd_horizon_h1": isv[h1],
-        i + "frd_horizon_h2": isv[h2], i + "frd_horizon_h3": isv[h3],
-        i + "frd_bucket_range_sigma": isv[slots.FRD_RANGE], i + "popart_beta": isv[slots.POPART_BETA],
-        i + "exploration_scale": isv[slots.EXPLORATION_SCALE],
-        i + "ppo_rollout_horizon": isv[slots.ROLLOUT_HORIZON],
-        "rollout.enabled": int(not config.learning.per_step),
-        "risk_stack.cmdp.max_open_units": isv[slots.MAX_OPEN_UNITS],
-        "risk_stack.trail_factors.tighten": isv[slots.TRAIL_TIGHTEN],
-        "risk_stack.trail_factors.loosen": isv[slots.TRAIL_LOOSEN],
-    }  # fmt: skip
+# Leaf, slot, factor: PopArt's running statistics, and the slots that the configuration set and something reads.
+_OF_SLOTS = (
+    ("popart.mu", slots.POPART_MU, 1), ("popart.sigma_welford", slots.POPART_SIGMA_WELFORD, 1),
+    ("risk_stack.atom_calibration.popart_sigma", slots.POPART_SIGMA, 1),
+    ("risk_stack.atom_calibration.v_target_max_3sigma", slots.POPART_SIGMA, 3),
+    ("isv_config.gae_lambda", slots.GAE_LAMBDA, 1), ("isv_config.pi_prob_floor", slots.PI_FLOOR, 1),
+    ("isv_config.min_hold_steps", slots.MIN_HOLD, 1),
+    *((f"isv_config.frd_horizon_h{h + 1}", slot, 1) for h, slot in enumerate(slots.FRD_HORIZONS)),
+    ("isv_config.frd_bucket_range_sigma", slots.FRD_RANGE, 1), ("isv_config.popart_beta", slots.POPART_BETA, 1),
+    ("isv_config.exploration_scale", slots.EXPLORATION_SCALE, 1),
+    ("isv_config.ppo_rollout_horizon", slots.ROLLOUT_HORIZON, 1),
+    ("risk_stack.cmdp.max_open_units", slots.MAX_OPEN_UNITS, 1),
+    ("risk_stack.trail_factors.tighten", slots.TRAIL_TIGHTEN, 1),
+    ("risk_stack.trail_factors.loosen", slots.TRAIL_LOOSEN, 1),
+)  # fmt: skip
+
+
+def measured_slots(isv: torch.Tensor) -> Callable[[], Numbers]:
+    """Measures the slots that `slot_leaves` wants, out of all of them."""
+    at = torch.tensor([slot for _, slot, _ in _OF_SLOTS], device=isv.device)
+    return lambda: {"slots": isv.index_select(0, at)}
+
+
+def slot_leaves(config: TrainerConfig, read: Read) -> Row:
+    """Leaves of `measured_slots`."""
+    row: Row = {leaf: times * value for (leaf, _, times), value in zip(_OF_SLOTS, read["slots"])}
+    return row | {"rollout.enabled": int(not config.learning.per_step)}
 
 
 class Coverage:
@@ -280,6 +328,9 @@ class Coverage:
         self.places = torch.tensor([EVENTS.index(name) for name in _REACHED], device=world.device)
         reasons = (REASONS.index(name) for name in ("trail", "session", "gap", "length"))
         self.codes = events.Codes(TRADE_FIELDS.index("reason"), *reasons)
+        of_training = ("replay_count", "rollout_windows", "kl_stops")
+        self.reads = ("outcome", *(() if world.evaluating else of_training))
+        self.inouts = ("events_seen", *(() if world.evaluating else ("actions_seen",)))
 
     def measure(self) -> Numbers:
         w, b, o = self.w, self.w.buffers, self.c.outcome
@@ -293,6 +344,5 @@ class Coverage:
         events.mark(step, self.codes, learned, self.places, seen)
         return {"events": seen}
 
-
-def _names(stats: Stats, read: Read) -> Mapping[str, float]:
-    return dict(zip(stats.names, read[stats.buffer]))
+    def finish(self, read: Read) -> Row:
+        return {"audit.events_reached": sum(read["events"])}

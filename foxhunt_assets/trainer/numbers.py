@@ -1,20 +1,18 @@
 """Numbers on their way from the device to a row: measured in a stage, packed there, read a step late, finished here.
 
-A group of leaves is `measure`, which runs in the stage and never waits for the device, and `finish`, which turns what
-was read into leaves by path. Numbers are 0-dim or 1-dim tensors, or host numbers that never change in a run.
+A group of leaves is `measure`, which runs in a stage and never waits for the device, and `finish`, which turns what
+was read into leaves by path. Numbers are 0-dim or 1-dim tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from foxhunt_assets.trainer.branches import Branches
-
-Numbers = dict[str, torch.Tensor | int | float | bool]
+Numbers = dict[str, torch.Tensor]
 Read = dict[str, Any]  # what Numbers become on the host: an int or float each, a list for a 1-dim tensor
 Row = dict[str, int | float | bool]
 
@@ -26,77 +24,99 @@ def as_they_are(read: Read) -> Row:
 
 @dataclass(frozen=True)
 class Group:
-    """measure: the numbers, on the device. finish: from the numbers read to leaves."""
+    """measure: the numbers, on the device. finish: from the numbers read to leaves.
 
+    reads, inouts: what measuring hangs on and what it changes, as a stage declares them. No group may hang on what
+    another changes, since on a GPU they are measured side by side.
+    """
+
+    name: str
     measure: Callable[[], Numbers]
     finish: Callable[[Read], Row] = as_they_are
+    reads: tuple[str, ...] = ()
+    inouts: tuple[str, ...] = ()
 
 
-_DTYPES = {"float": torch.float64, "int": torch.int64}
+class _Place(NamedTuple):
+    """Where a number lies in the packed words."""
 
-
-@dataclass(frozen=True)
-class _Slot:
-    """Where a number lies in the packed arrays. kind: float, int or host (then value holds it). size None: 0-dim."""
-
-    group: int
     name: str
-    kind: str
-    at: int = 0
-    size: int | None = None
-    value: Any = None
+    floating: bool
+    at: int | slice  # an index for a 0-dim one
+    shape: tuple[int, ...]
 
 
 class Packing:
-    """Places of all numbers of all groups in one float64 and one int64 array; fixed by the first row."""
+    """The numbers of all groups, and tables behind them, as words of 64 bits; their places are fixed by the first row.
 
-    def __init__(self, groups: list[Group], device: torch.device) -> None:
-        """groups: no one reads what another writes, since on a GPU they are measured side by side."""
+    A group writes its own words, so that they are there when the last one is done.
+    """
+
+    def __init__(self, groups: Sequence[Group]) -> None:
         self.groups = groups
-        self._branches = Branches(device, len(groups))
-        self._slots: list[_Slot] = []
-        self.arrays: tuple[torch.Tensor, torch.Tensor] | None = None  # float64, int64: the row measured last
+        self.words: torch.Tensor | None = None  # int64: the row measured last, on the device
+        self._found: list[Numbers] = [{} for _ in (*groups, "tables")]
+        self._places: list[list[_Place]] = []
+        self._spans: list[slice] = []
 
-    def measure(self) -> None:
-        """Measure every group and pack it into `arrays`, on the device."""
-        parts: dict[str, list[torch.Tensor]] = {kind: [] for kind in _DTYPES}
-        ends = dict.fromkeys(_DTYPES, 0)
-        slots = []
-        for number, numbers in enumerate(self._branches.run([group.measure for group in self.groups])):
+    def measure(self, number: int) -> None:
+        """Measure a group, on the device."""
+        self._take(number, self.groups[number].measure())
+
+    def keep(self, tables: Numbers) -> None:
+        """Take tensors of any shape that `tables` gives back."""
+        self._take(len(self.groups), tables)
+
+    def lay_out(self) -> None:
+        """Fix the places, once everything was measured for the first time; later nothing."""
+        if self.words is not None:
+            return
+        end = 0
+        for numbers in self._found:
+            begin, places = end, []
             for name, x in numbers.items():
-                if not isinstance(x, torch.Tensor):
-                    slots.append(_Slot(number, name, "host", value=x))
-                    continue
-                kind = "float" if x.is_floating_point() else "int"
-                parts[kind].append(x.detach().to(_DTYPES[kind]).reshape(-1))
-                slots.append(_Slot(number, name, kind, ends[kind], None if x.dim() == 0 else x.numel()))
-                ends[kind] += x.numel()
-        packed = [torch.cat(parts[kind]) if parts[kind] else torch.empty(0, dtype=_DTYPES[kind]) for kind in _DTYPES]
-        if self.arrays is None:
-            self._slots, self.arrays = slots, (packed[0], packed[1])
-        assert slots == self._slots, "the groups measured other numbers than in the first row"
-        for fixed, now in zip(self.arrays, packed):
-            fixed.copy_(now)
+                at = slice(end, end + x.numel()) if x.dim() else end
+                places.append(_Place(name, x.is_floating_point(), at, tuple(x.shape)))
+                end += x.numel()
+            self._places.append(places)
+            self._spans.append(slice(begin, end))
+        self.words = next(iter(self._found[0].values())).new_empty(end, dtype=torch.int64)
+        for number in range(len(self._found)):
+            self._write(number)
 
-    def finish(self, floats: torch.Tensor, ints: torch.Tensor) -> Row:
-        """Leaves of a row from its arrays, read back to the host."""
-        values = dict(zip(_DTYPES, (floats.tolist(), ints.tolist())))
-        reads: list[Read] = [{} for _ in self.groups]
-        for s in self._slots:
-            if s.kind == "host":
-                reads[s.group][s.name] = s.value
-            else:
-                packed = values[s.kind]
-                reads[s.group][s.name] = packed[s.at] if s.size is None else packed[s.at : s.at + s.size]
+    def _take(self, number: int, measured: Numbers) -> None:
+        self._found[number] = {
+            name: x.detach().to(torch.float64 if x.is_floating_point() else torch.int64) for name, x in measured.items()
+        }
+        if self.words is not None:
+            self._write(number)
+
+    def _write(self, number: int) -> None:
+        assert self.words is not None
+        found = self._found[number].items()
+        now, then = [(name, tuple(x.shape)) for name, x in found], [(p.name, p.shape) for p in self._places[number]]
+        assert now == then, "a group measured other numbers than in the first row"
+        if found:
+            torch.cat([x.reshape(-1).view(torch.int64) for _, x in found], out=self.words[self._spans[number]])
+
+    def finish(self, words: torch.Tensor) -> Row:
+        """Leaves of a row from its words, read back to the host."""
+        numbers = words[: self._spans[-1].start].numpy()
+        values = (numbers.tolist(), numbers.view("float64").tolist())
         row: Row = {}
-        for group, read in zip(self.groups, reads):
-            row |= group.finish(read)
+        for group, places in zip(self.groups, self._places):
+            row |= group.finish({name: values[floating][at] for name, floating, at, _ in places})
         return row
+
+    def tables(self, words: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The tables of a row, views of its words on the host."""
+        return {place.name: words[place.at].view(place.shape) for place in self._places[-1]}
 
 
 def finished(group: Group) -> Row:
     """Leaves of one group on a CPU, measured and read at once: for whoever looks at a single group."""
-    packing = Packing([group], torch.device("cpu"))
-    packing.measure()
-    assert packing.arrays is not None
-    return packing.finish(*packing.arrays)
+    packing = Packing([group])
+    packing.measure(0)
+    packing.lay_out()
+    assert packing.words is not None
+    return packing.finish(packing.words)

@@ -7,13 +7,14 @@ list and proves it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
 from foxhunt_assets.contracts.buffers import STATE_GROUPS, BufferSpec
 from foxhunt_assets.errors import FoxhuntError
+from foxhunt_assets.trainer.lanes import Lanes
 from kernels.build import KernelError
 from kernels.digest import op as digest
 
@@ -45,7 +46,12 @@ class Flags:
 
 @dataclass(frozen=True)
 class Stage:
-    """One named stage. reads, writes, inouts: buffer names. purposes: random purposes it draws from."""
+    """One named stage. reads, writes, inouts: buffer names. purposes: random purposes it draws from.
+
+    results: names of what it leaves beside the buffers for later stages to read.
+    beside: it need not wait for all before it, only for the last stage that it hangs on by these names, and where
+    there is one of the name `behind`, for that one too.
+    """
 
     name: str
     run: Callable[[Flags], None]
@@ -53,6 +59,14 @@ class Stage:
     writes: tuple[str, ...] = ()
     inouts: tuple[str, ...] = ()
     purposes: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
+    beside: bool = False
+    behind: str = ""
+
+    def hangs_on(self, earlier: Stage) -> bool:
+        """Whether this one has to wait: one of them changes what the other reads or changes, or it says so."""
+        mine, others = ({*s.writes, *s.inouts, *s.results} for s in (self, earlier))
+        return bool(others & {*mine, *self.reads} or mine & {*earlier.reads}) or earlier.name == self.behind
 
 
 class Registry(Mapping[str, torch.Tensor]):
@@ -110,24 +124,34 @@ class Program:
     registry: Registry
     lists: dict[str, list[Stage]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._lanes: Lanes[Stage] = Lanes(self.registry.device, Stage.hangs_on)
+
     def add(self, name: str, stages: Sequence[Stage]) -> None:
+        """A list; what its stages read beside the buffers, they or those of lists added before leave as results."""
+        known = {result for s in (*self._stages(), *stages) for result in s.results} | self.registry.keys()
+        abreast: list[Stage] = []
         for stage in stages:
             for buffer in (*stage.reads, *stage.writes, *stage.inouts):
-                if buffer not in self.registry:
+                if buffer not in known:
                     raise WiringFault(f"stage {name}.{stage.name} names the unknown buffer {buffer}")
+            abreast = [*abreast, stage] if stage.beside else []
+            for other in abreast[:-1]:
+                if stage.hangs_on(other):
+                    raise WiringFault(f"stage {name}.{stage.name} hangs on {other.name} and runs beside it")
         self.lists[name] = list(stages)
 
-    def run(self, name: str, flags: Flags) -> None:
-        """Run the stages of a list in order; StageFault names the one in which the device failed."""
-        for stage in self.lists[name]:
-            try:
-                stage.run(flags)
-            except torch.OutOfMemoryError as error:
-                remedy = "lower model.accounts, learning.replay_rows or learning.replay_capacity"
-                where = f"stage {name}.{stage.name}"
-                raise StageFault(f"{where}: out of device memory ({first_line(error)}); {remedy}") from None
-            except (torch.AcceleratorError, KernelError) as error:
-                raise StageFault(f"stage {name}.{stage.name}: {first_line(error)}") from None
+    def run(self, name: str, flags: Flags, *then: str) -> None:
+        """Run the stages of a list, and of those to come after it, in order; StageFault names the one in which the
+        device failed. Nothing given to the device later starts before all of them are done."""
+        with self._lanes:
+            for each in (name, *then):
+                for stage in self.lists[each]:
+                    with self._lanes.of(stage, stage.beside):
+                        _run(f"stage {each}.{stage.name}", stage, flags)
+
+    def _stages(self) -> Iterator[Stage]:
+        return (stage for stages in self.lists.values() for stage in stages)
 
     def audit(self, name: str, flags: Flags) -> None:
         """Run a list once, digesting every buffer around every stage; WiringFault names an undeclared write."""
@@ -142,10 +166,20 @@ class Program:
 
     def unwired(self) -> list[str]:
         """Buffers that some stage reads and no stage of any list writes, and those nobody touches."""
-        stages: Iterable[Stage] = [s for stages in self.lists.values() for s in stages]
-        written = {b for s in stages for b in (*s.writes, *s.inouts)}
+        stages = list(self._stages())
+        written = {b for s in stages for b in (*s.writes, *s.inouts, *s.results)}
         read = {b for s in stages for b in (*s.reads, *s.inouts)}
         return sorted({b for b in read if b not in written} | {b for b in self.registry if b not in read | written})
+
+
+def _run(where: str, stage: Stage, flags: Flags) -> None:
+    try:
+        stage.run(flags)
+    except torch.OutOfMemoryError as error:
+        remedy = "lower model.accounts, learning.replay_rows or learning.replay_capacity"
+        raise StageFault(f"{where}: out of device memory ({first_line(error)}); {remedy}") from None
+    except (torch.AcceleratorError, KernelError) as error:
+        raise StageFault(f"{where}: {first_line(error)}") from None
 
 
 def first_line(error: Exception) -> str:

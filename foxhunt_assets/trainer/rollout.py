@@ -19,6 +19,7 @@ COLUMNS = (
     "legal", "executed_entry",
 )  # fmt: skip
 WRITES = tuple(f"rollout_{c}" for c in COLUMNS)
+KNOWN = tuple(c for c in COLUMNS if c != "next_value")  # of a row, before V of what it arrived in
 WINDOW_STATS = Stats("stats_window", window.NAMES, "rollout")  # of the last finished window; 0 before the first
 RESULTS = ("rollout_advantage", "rollout_return", WINDOW_STATS.buffer)
 # What a learning minibatch reads of its rows.
@@ -53,16 +54,21 @@ class Rollout:
         self.steps, self.accounts = config.learning.window_rows, config.model.accounts
         self.gamma, self.lam = config.learning.gamma, config.learning.gae_lambda
         self.minibatches = config.learning.window_minibatches
-        self._written, self._learned = (ring.Ring([self.flat(c) for c in names]) for names in (COLUMNS, LEARNED))
+        columns = (KNOWN, ("next_value",), LEARNED)
+        self._known, self._arrived, self._learned = (ring.Ring([self.flat(c) for c in names]) for names in columns)
         self._order = ring.Ring([buffers["epoch_order"]])
 
     def insert(self, t: torch.Tensor, row: Mapping[str, torch.Tensor]) -> None:
-        """Write row t (0-dim int64, on the device) of every column."""
-        self._written.put([row[name] for name in COLUMNS], t[None], self.accounts, self.accounts)
+        """Write row t (0-dim int64, on the device) of every column but next_value."""
+        self._known.put([row[name] for name in KNOWN], t[None], self.accounts, self.accounts)
 
     def row(self, t: torch.Tensor, into: Sequence[torch.Tensor]) -> None:
-        """Copy row t (int64 [1]) into [B, ...] tensors in the order of COLUMNS."""
-        self._written.take_run(t, self.accounts, self.accounts, into=into)
+        """Copy row t (int64 [1]) into [B, ...] tensors in the order of KNOWN."""
+        self._known.take_run(t, self.accounts, self.accounts, into=into)
+
+    def bootstrap(self, t: torch.Tensor, v: torch.Tensor) -> None:
+        """Write v [B], V of the states that row t (int64 [1]) arrived in."""
+        self._arrived.put([v], t, self.accounts, self.accounts)
 
     def arrive(self, t: torch.Tensor, v: torch.Tensor) -> None:
         """V of row t [B] is V of the state the row before arrived in, unless its episode ended there or t is 0."""

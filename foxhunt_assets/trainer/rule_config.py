@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from foxhunt_assets.contracts.diag import live_leaves
@@ -11,7 +13,7 @@ from foxhunt_assets.market.features import FEATURES
 from foxhunt_assets.trainer import measure_learning, slots
 from foxhunt_assets.trainer.config import TrainerConfig
 from foxhunt_assets.trainer.diag import written
-from foxhunt_assets.trainer.numbers import Row
+from foxhunt_assets.trainer.numbers import Group, Row, finished
 
 
 def rule_config(config: TrainerConfig, root: str, n_train: int) -> RuleConfig:
@@ -31,6 +33,7 @@ def config_leaves(config: TrainerConfig) -> Row:
     """The live `config` leaves whose value a configuration fixes, as a row writes them."""
     isv = torch.zeros(slots.N_SLOTS, dtype=torch.float32)
     slots.bootstrap(isv, config)
-    found = measure_learning.slot_leaves(config, isv.tolist())
+    group = Group("slots", measure_learning.measured_slots(isv), partial(measure_learning.slot_leaves, config))
+    found = finished(group)
     fixed = {leaf.path for leaf in live_leaves() if leaf.phase_rule == "config"}
     return written({path: value for path, value in found.items() if path in fixed})

@@ -166,7 +166,7 @@ def test_a_device_that_gives_up_stops_the_run_and_names_the_stage(trained, tmp_p
         raise error
 
     monkeypatch.setattr(rollout.Rollout, "finish", give_up)
-    with pytest.raises(StageFault, match=r"stage collect\.rollout: ") as raised:
+    with pytest.raises(StageFault, match=r"stage collect\.bootstrap: ") as raised:
         loop.train(spec, _quiet)
     assert said in str(raised.value) and "\n" not in str(raised.value)
     assert list(Path(spec.resume).glob("step_*"))

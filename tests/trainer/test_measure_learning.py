@@ -11,7 +11,9 @@ from foxhunt_assets.trainer.measure_learning import (
     EVENTS,
     Checksums,
     Coverage,
-    Weights,
+    Drift,
+    LearningLeaves,
+    Spectra,
     memory,
     memory_leaves,
     slope,
@@ -55,7 +57,7 @@ def test_checksums_are_digests_of_what_lies_in_the_buffers(learned):
     w, b, c = learned.world, learned.world.buffers, learned.collector
     before = b["digest_chains"].clone()
     measured = Checksums(w, c)
-    row = finished(Group(measured.measure, measured.finish))
+    row = finished(Group("checksums", measured.measure, measured.finish))
 
     def leaf(*tensors, seed=0):
         words = [x.contiguous().view(-1).view(torch.uint8) for x in tensors]
@@ -86,7 +88,7 @@ def test_leaves_of_a_learning_step_are_0_in_a_row_without_one(learned):
 
 def test_memory_leaves_count_what_the_ring_holds(learned):
     w, b = learned.world, learned.world.buffers
-    found = finished(Group(lambda: memory(w), lambda read: memory_leaves(w.replay.capacity, read)))
+    found = finished(Group("memory", lambda: memory(w), lambda read: memory_leaves(w.replay.capacity, read)))
     leaves = b["priority_tree"][w.replay.capacity :].double()
     length = min(int(b["replay_count"]), w.replay.capacity)
     held = leaves[:length]
@@ -95,6 +97,12 @@ def test_memory_leaves_count_what_the_ring_holds(learned):
     assert found["per.priority_ess_frac"] == pytest.approx(float(held.sum() ** 2 / (length * (held**2).sum())))
     never = int((b["replay_draws"][:length] == 0).sum())
     assert 0 < never < length and found["per.never_sampled_frac"] == pytest.approx(never / length)
+
+
+def test_window_leaves_are_moments_of_the_finished_window(learned):
+    b = learned.world.buffers
+    learning = LearningLeaves()
+    found = finished(Group("learning", lambda: {name: b[name] for name in learning.buffers}, learning))
     advantage = b["rollout_advantage"].double()
     assert found["rollout.adv_mean"] == pytest.approx(float(advantage.mean()), rel=1e-9)
     assert found["pi.adv_pos_frac"] == pytest.approx(float((advantage > 0).double().mean()))
@@ -102,8 +110,8 @@ def test_memory_leaves_count_what_the_ring_holds(learned):
 
 def test_weight_leaves_follow_the_weights(learned):
     w, b = learned.world, learned.world.buffers
-    measured = Weights(w)
-    found = finished(Group(measured.measure, measured.finish))
+    measured = Drift(w)
+    found = finished(Group("drift", measured.measure, measured.finish))
     flat, birth, enc = b["weights"].double(), b["birth_weights"].double(), w.layout.encoder
     assert found["optim.weight_norm"] == pytest.approx(float(flat.norm()))
     assert found["numerics.weight_abs_max"] == float(flat.abs().max())
@@ -111,10 +119,15 @@ def test_weight_leaves_follow_the_weights(learned):
     assert found["numerics.trunk_drift_from_init"] == pytest.approx(drift) and drift > 0
     q = flat[w.layout.branches["q"]]
     assert found["target_net.drift_q"] == pytest.approx(float((q - b["target_q"]).norm() / q.norm()))
+
+
+def test_singular_values_are_found_by_iteration(learned):
+    w = learned.world
+    measured = Spectra(w)
     for _ in range(60):
         measured.measure()
-    found = finished(Group(measured.measure, measured.finish))
-    top = float(torch.linalg.matrix_norm(w.layout.views(b["weights"])["vsn_w"].double(), 2))
+    found = finished(Group("spectra", measured.measure, measured.finish))
+    top = float(torch.linalg.matrix_norm(w.layout.views(w.buffers["weights"])["vsn_w"].double(), 2))
     assert found["spectral.vsn_w"] == pytest.approx(top, rel=1e-2)
 
 

@@ -28,9 +28,10 @@ class Kept:
     def __init__(self, run: Assembly) -> None:
         self.run, self.rows, self.trades = run, [], TradeLog("train")
 
-    def take(self, sent: tuple[torch.Tensor, ...]) -> None:
-        self.trades.add(*sent[2:4])
-        self.rows.append(self.run.diag.row(*sent[:2]))
+    def take(self, sent: torch.Tensor) -> None:
+        tables = self.run.diag.packing.tables(sent)
+        self.trades.add(tables["trades"], tables["mask"].bool())
+        self.rows.append(self.run.diag.row(sent))
 
 
 def train(home: Path, device: str, captured: bool, steps: int = STEPS) -> tuple[list[Row], dict[str, torch.Tensor]]:
@@ -92,7 +93,8 @@ def test_groups_of_a_row_do_not_depend_on_each_other(tmp_path):
     found = []
     for name, turn in (("as they stand", list), ("backwards", lambda groups: groups[::-1])):
         run = assemble(make_fold_on_disk(tmp_path / name, tiny_config()))
-        run.diag.packing.groups = turn(run.diag.packing.groups)
+        *groups, packed = run.program.lists["measure"]
+        run.program.lists["measure"] = [*turn(groups), packed]
         run.world.simulator.reset(0)
         kept = Kept(run)
         for step in range(34):

@@ -12,10 +12,10 @@ GPU = pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.
 @pytest.mark.parametrize("device", ["cpu", GPU])
 def test_rows_are_handled_in_order_as_they_were_when_posted(device):
     seen, x = [], torch.zeros(3, dtype=torch.int64, device=device)
-    with Outbox(x.device, lambda sent: seen.append(sent[0].tolist())) as outbox:
+    with Outbox(x.device, lambda sent: seen.append(sent.tolist())) as outbox:
         for i in range(50):
             x.fill_(i)
-            outbox.post((x,))
+            outbox.post(x)
         outbox.flush()
         assert seen == [[i] * 3 for i in range(50)]
 
@@ -25,14 +25,14 @@ def test_what_the_handler_refuses_stops_the_run_and_nothing_more_is_handled(devi
     seen, x = [], torch.zeros(1, dtype=torch.int64, device=device)
 
     def handle(sent):
-        if sent[0].item() == 3:
+        if sent.item() == 3:
             raise ValueError("row 3")
-        seen.append(sent[0].item())
+        seen.append(sent.item())
 
     with pytest.raises(ValueError, match="row 3"), Outbox(x.device, handle) as outbox:
         for i in range(50):
             x.fill_(i)
-            outbox.post((x,))
+            outbox.post(x)
         outbox.flush()
     assert seen == [0, 1, 2]
 

@@ -36,6 +36,33 @@ def test_unwired_buffers_are_listed():
     assert _program(lambda r: None, inouts=("a", "b")).unwired() == []
 
 
+def test_results_must_be_left_before_they_are_read_and_count_as_written():
+    registry = Registry()
+    registry.add(BufferSpec("a", (1,), "float32", "account"))
+    program = Program(registry)
+    reader = Stage("reader", lambda _: None, ("made",), ("a",))
+    with pytest.raises(WiringFault, match=r"stage list\.reader names the unknown buffer made"):
+        program.add("list", [reader])
+    program.add("before", [Stage("maker", lambda _: None, results=("made",))])
+    program.add("list", [reader])
+    assert program.unwired() == []
+
+
+def test_stages_side_by_side_must_not_hang_on_each_other():
+    registry = Registry()
+    registry.add(*(BufferSpec(name, (1,), "float32", "account") for name in "ab"))
+    program = Program(registry)
+    first = Stage("first", lambda _: None, ("a",), ("b",), beside=True)
+    for second in (
+        Stage("second", lambda _: None, ("b",), beside=True),
+        Stage("second", print, (), ("a",), beside=True),
+    ):
+        with pytest.raises(WiringFault, match=r"list\.second hangs on first and runs beside it"):
+            program.add("list", [first, second])
+        program.add("list", [first, Stage("between", lambda _: None), second])
+    program.add("list", [first, Stage("second", lambda _: None, ("a",), beside=True)])
+
+
 def test_state_is_the_state_groups_and_loads_back_or_names_the_fault():
     registry = Registry()
     registry.add(BufferSpec("a", (2,), "float32", "account"), BufferSpec("b", (2,), "int64", "transient"))
