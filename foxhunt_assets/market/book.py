@@ -23,7 +23,7 @@ from numba import njit
 
 from foxhunt_assets.contracts.instruments import UNDEF_PRICE
 from foxhunt_assets.contracts.tables import ABSENT_PX, LEVELS
-from foxhunt_assets.market.compiled import prefetch
+from foxhunt_assets.market.compiled import inlined, prefetch
 from foxhunt_assets.market.dbn import F_SNAPSHOT
 from foxhunt_assets.market.grid import ALL_LEVELS, ASK, BAD_SIZE, BAD_TICK, BID, CT, MAX_SLOTS, NO_ERROR, PX, SZ
 
@@ -118,7 +118,7 @@ def needs_room(m, slot):
     return m.n_orders * 2 >= m.capacity or deepest + 1 >= MAX_DEPTH
 
 
-@njit
+@inlined
 def read_levels(words, i, tick, last, new):
     """Ten levels of MBP-10 record i into new, int32 [3, 2, LEVELS]; returns (error code, levels that were written).
 
@@ -154,7 +154,7 @@ def read_levels(words, i, tick, last, new):
     return wrong, touched
 
 
-@njit
+@inlined
 def top(m, slot, new):
     """The touched ones of the ten best levels into new, int32 [3, 2, LEVELS]. False if a size is over int32."""
     fits = True
@@ -178,7 +178,7 @@ def top(m, slot, new):
     return fits
 
 
-@njit
+@inlined
 def depth_of(new, side, ticks):
     """Levels of `new` better than a price: the index of the level it touched; LEVELS if it lies beyond them."""
     for k in range(LEVELS):

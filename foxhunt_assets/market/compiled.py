@@ -26,6 +26,11 @@ def cached(*called: ModuleType) -> Callable:
     return wrap
 
 
+# njit of a helper that the compiler is to copy into its callers: a call passes an array as ten words and counts its
+# references, which takes as long as what the small ones do
+inlined: Any = njit(inline="always")
+
+
 def _prefetch(_, array, row):
     def codegen(context, builder, signature, args):
         kind = signature.args[0]

@@ -22,6 +22,7 @@ import pyarrow as pa
 from numba import njit
 
 from foxhunt_assets.contracts.tables import ABSENT_PX, LEVELS, NO_SEGMENT
+from foxhunt_assets.market.compiled import inlined
 from foxhunt_assets.market.dbn import BATCH
 
 # Longest silence inside a session that is still one segment. In the thinnest hour looked at (ES, Christmas night
@@ -262,7 +263,7 @@ def _hold_back(c, slot):
         finish(c, c.clock, GAP)
 
 
-@njit
+@inlined
 def event_end(c, slot, record, new, touched):
     """One event of a kept instrument: write the grid rows before it, then apply it.
 
@@ -331,7 +332,7 @@ def trading(c, slot, ts_event):
     return False
 
 
-@njit
+@inlined
 def note_book(c, new):
     """Take over the book of this event: counts for the report, imbalance against the event before."""
     changed = 0
@@ -360,7 +361,7 @@ def note_book(c, new):
     c.has_previous = 1
 
 
-@njit
+@inlined
 def _differs(a, b, k):
     for plane in range(3):
         for side in range(2):
@@ -369,7 +370,7 @@ def _differs(a, b, k):
     return False
 
 
-@njit
+@inlined
 def imbalance(old, new, k):
     """Bid part - ask part of level k, 0 of equal ones. An absent bid lies below every price, an absent ask above."""
     e = np.int64(0)
@@ -390,7 +391,7 @@ def imbalance(old, new, k):
     return e
 
 
-@njit
+@inlined
 def _take_event(c, slot, record):
     """The fields of the event and the trades of its group."""
     c.ts_event = record.ts_event

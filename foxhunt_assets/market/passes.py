@@ -16,7 +16,7 @@ from numba import njit
 from foxhunt_assets.contracts.instruments import UNDEF_PRICE, ContractFacts
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.market import book, calendar, grid
-from foxhunt_assets.market.compiled import cached
+from foxhunt_assets.market.compiled import cached, inlined
 from foxhunt_assets.market.dbn import (
     BATCH,
     F_LAST,
@@ -82,7 +82,7 @@ def _accept(c, routes, route, action, flags, ts_event, ts_recv):
     return slot
 
 
-@njit
+@inlined
 def _wrong(c, octets, i, rtype, action, ts_recv):
     """Why a record cannot be taken as it is: not the schema's, or past the trading windows known so far."""
     if octets[i, 0] * 4 != octets.shape[1] or octets[i, 1] != rtype:
@@ -208,7 +208,7 @@ def _apply(m, slot, action, side, order_id, price, size, tick):
     return True
 
 
-@njit
+@inlined
 def _depth(new, action, side, price, tick):
     """The level the record touched; 0 where it has no side or is a trade (whose side is the aggressor's)."""
     if action == _TRADE or price == UNDEF_PRICE or (side != grid.BUY and side != grid.SELL):

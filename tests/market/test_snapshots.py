@@ -497,7 +497,7 @@ def test_rows_are_judged_and_hashed_as_they_are_written(tmp_path: Path) -> None:
 
 def test_a_hash_made_on_the_way_is_taken_only_of_the_file_as_it_was_left(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    file = storage.HashingFile(tmp_path / "a" / "x")
+    file = storage.NewFile(tmp_path / "a" / "x")
     file.write(b"one")
     file.write(memoryview(b"two"))
     file.close()
@@ -507,6 +507,23 @@ def test_a_hash_made_on_the_way_is_taken_only_of_the_file_as_it_was_left(tmp_pat
     assert manifest["files"]["x"] == {"sha256": left.sha256, "bytes": 6}, "the bytes are not read again"
     with pytest.raises(BadInput, match="changed since it was committed"):
         storage.verify(tmp_path / "b")
+
+
+def test_each_buffer_of_rows_is_written_before_it_is_used_again(tmp_path: Path) -> None:
+    """Three buffers of the event clock: each row has the record, the times and the sizes that made it."""
+    n = 2 * dbn.BATCH + 100
+    records = np.repeat(mbp(T0), n)
+    records["ts_recv"] += np.arange(n, dtype=np.uint64)
+    records["levels"]["bid_sz"] += np.arange(n, dtype=np.uint32)[:, None]
+    path = made.write_mbp(tmp_path / "a.dbn", [records])
+    written = snapshots.Written()
+    snapshots.decode(path, tmp_path, ES, snapshots.EVENT_CLOCK, written=written)
+    table = open_snapshots(tmp_path)
+    columns = {name: table[name].combine_chunks() for name in ("source_row", "ts_recv", "bid_sz")}
+    assert columns["source_row"].to_numpy().tolist() == list(range(n))
+    assert (columns["ts_recv"].to_numpy() == records["ts_recv"]).all()
+    assert (columns["bid_sz"].flatten().to_numpy().reshape(n, -1) == records["levels"]["bid_sz"]).all()
+    assert written.file == storage.hashed(tmp_path / "snapshots.arrow")
 
 
 def test_rows_out_of_time_order_are_a_fault_unless_series_lie_one_after_another(tmp_path: Path) -> None:
