@@ -55,7 +55,6 @@ def _begin(order: RunSpec) -> Assembly:
 
 
 def _spoil(x: torch.Tensor, spoil: Spoil) -> None:
-    x = x.data  # autograd need not know: what it saved of x is back before it is used
     if x.dtype == torch.bool:
         x.logical_not_()
     elif x.is_floating_point():
@@ -87,7 +86,7 @@ def _written_otherwise(stage: Stage, like: Stage, runs: list[Assembly], flags: F
         if not same.all():
             found.append(name)
     for name, x in kept.items():
-        spoiled[name].data.copy_(clean[name] if name in stage.writes else x)
+        spoiled[name].copy_(clean[name] if name in stage.writes else x)
     return found
 
 
@@ -106,7 +105,7 @@ def undeclared(order: RunSpec, rows: Rows, spoil: Spoil, declare: Declare = lamb
             for stage, like in zip(*(run.program.lists[name] for run in runs), strict=True):
                 try:
                     found = _written_otherwise(declare(stage), like, runs, flags, spoil)
-                except IndexError as error:
+                except (IndexError, RuntimeError) as error:  # a row number out of bounds is either
                     yield f"{name}.{stage.name} fails: {error}"
                     return
                 if found:
