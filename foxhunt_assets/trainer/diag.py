@@ -36,8 +36,8 @@ _SLOT_BACKED = (
 )  # fmt: skip
 
 
-# No group begins before this stage is done. Those before it are chains of short launches, which work beside them holds
-# up; then the simulator's one block for 32 accounts leaves the device idle.
+# No group begins before this stage is done. Up to it a row is a chain of short launches, which full multiprocessors
+# hold up (a trial: 20 us of 350); behind it the simulator's few blocks leave the device idle.
 _FIRST = "act"
 
 # What only rollout mode has; the contract wants 0 in per_step.
