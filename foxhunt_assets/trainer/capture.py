@@ -6,9 +6,6 @@ back (a phase's last row) stay eager.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 
 from foxhunt_assets.trainer.program import Flags, Program, StageFault, first_line
@@ -52,7 +49,7 @@ class Runner:
         graph = torch.cuda.CUDAGraph()
         try:
             # Only this thread's calls belong to the graph: the outbox waits for events of its own meanwhile.
-            with _one_stream(), torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 self._eager(names, flags)
         except torch.AcceleratorError as error:
             if isinstance(error.__context__, StageFault):  # the end of a broken capture hides what broke it
@@ -62,10 +59,3 @@ class Runner:
 
     def _eager(self, names: tuple[str, ...], flags: Flags) -> None:
         self.program.run(names[0], flags, *names[1:])
-
-
-@contextmanager
-def _one_stream() -> Iterator[None]:
-    """Autograd's backward on the thread that captures: a second thread's launches would not be captured with it."""
-    with torch.autograd.set_multithreading_enabled(False):
-        yield
