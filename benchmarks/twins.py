@@ -39,7 +39,6 @@ from foxhunt_assets.trainer.program import Flags
 from foxhunt_assets.trainer.rollout import WINDOW_STATS
 from kernels.c51 import reference as c51
 from kernels.ppo import reference as ppo
-from kernels.td import reference as td
 
 TOLERANCE = 1e-4  # of an output's largest value: float32 sums over 65,536 rows in two orders
 CALLS = 10
@@ -129,9 +128,9 @@ def _double_q(p: Params, target: Params, h: torch.Tensor, row: Params, c: Limits
         online, fixed = (_q(of, after) for of in (p, target))
         discount = c.gamma * (~(row["trade_closed"] | row["terminated"])).to(h.dtype)
         rewards = row["reward_raw"] * row["reward_scale"]
-        wanted = td.target(online, fixed, row["legal_next"], rewards, discount, row["v_min"], row["v_max"]).mass
+        wanted = c51.target(online, fixed, row["legal_next"], rewards, discount, row["v_min"], row["v_max"]).mass
     taken = (_q(p, h) * F.one_hot(row["action"], N_ACTIONS)[..., None]).sum(1)
-    return (row["weights"] * c51.cross_entropy(taken, wanted)[0]).mean()
+    return -(row["weights"] * (wanted * torch.log_softmax(taken, 1)).sum(1)).mean()
 
 
 def _q(p: Params, h: torch.Tensor) -> torch.Tensor:

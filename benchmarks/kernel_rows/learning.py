@@ -33,8 +33,6 @@ from kernels.spectral import kernel as spectral_kernel
 from kernels.spectral import reference as spectral
 from kernels.sumtree import kernel as sumtree_kernel
 from kernels.sumtree import reference as sumtree
-from kernels.td import kernel as td_kernel
-from kernels.td import reference as td
 from kernels.window import kernel as window_kernel
 from kernels.window import op as window_op
 from kernels.window import reference as window
@@ -90,26 +88,18 @@ def minibatch_rows(r: int, atoms: int = 21, actions: int = 11) -> list[Row]:
     batch = (logits, values[0], legal, chosen, values[1] - 3, *values[2:], white)
     z, ends = torch.randn(3, r, actions, atoms), torch.rand(2, r) < 0.1
     weights, low, scale = torch.rand(r), torch.tensor(-1.0), torch.ones(())
-    replay = (*z, chosen, legal, values[0], *ends, weights, low, -low, scale)
+    past, span = c51.Transitions(chosen, legal, values[0], *ends, chosen), c51.Scale(low, -low, scale, chosen[0])
     labels = torch.randint(-1, atoms, (5000, 3))
     forward = (torch.randn(r, 3, atoms), labels, torch.randint(0, 5000, (r,)))
     columns = [torch.randn(32_768, width) for width in (128, 128, 12, 12, 1, 1)]
     held, at = ring.Ring(columns), torch.randint(0, 32_768, (r,))
     moved, words, several = 8 * r * sum(c.shape[1] for c in columns), 4 * r * atoms, 4 * r * actions * atoms
-    of_one = torch.randn(r, atoms)
-    target, positions, slope = torch.randn(r, atoms).softmax(1), torch.randn(r, atoms), torch.randn(r)
     return [
         Row(f"PPO {r} x {actions}", lambda *x: ppo_kernel.rows(*x)[:2], lambda *x: ppo.rows(*x)[:2],
             (*batch, 0.8, 1.2, 0.5, 0.01, 0.01), r * (actions * 9 + 36), 1e-5),
-        Row(f"double Q {r} x {actions} x {atoms}", lambda *x: td_kernel.rows(*x)[:2], lambda *x: td.rows(*x)[:2],
-            (*replay, 0.97, 1e-3, 0.6), 3 * several, 1e-4, compiled=False),
+        Row(f"double Q {r} x {actions} x {atoms}", lambda *x: c51_kernel.rows(*x)[:2], lambda *x: c51.rows(*x)[:2],
+            (*z, past, weights, span, 0.97, 1e-3, 0.6), 3 * several, 1e-4, compiled=False),
         Row(f"forward returns {r} x 3 x {atoms}", frd_kernel.gradient, frd.gradient, forward, 6 * words, 1e-5),
-        Row(f"C51 project {r} x {atoms}", c51_kernel.project_atoms, c51.project_atoms,
-            (of_one.softmax(1), positions, low, -low), 3 * words, 1e-5),
-        Row(f"C51 cross-entropy {r} x {atoms}", c51_kernel.cross_entropy, c51.cross_entropy, (of_one, target),
-            3 * words, 1e-5),
-        Row(f"C51 cross-entropy backward {r} x {atoms}", c51_kernel.cross_entropy_backward,
-            c51.cross_entropy_backward, (of_one.softmax(1), target, slope), 3 * words, 1e-5),
         Row(f"ring of 6 columns, {r} rows out", lambda x: tuple(held.take(x)), lambda x: tuple(c[x] for c in columns),
             (at,), moved),
     ]  # fmt: skip

@@ -22,11 +22,11 @@ from foxhunt_assets.trainer.rollout import RESULTS, WINDOW_STATS, WRITES
 from foxhunt_assets.trainer.stats import Stats
 from foxhunt_assets.trainer.world import World
 from kernels.adamw.op import WHOLE, AdamW
+from kernels.c51 import op as c51
 from kernels.frd import op as frd
 from kernels.gather import op as gather
 from kernels.norms import op as norms
 from kernels.ppo import op as ppo
-from kernels.td import op as td
 
 HEADS = HEAD_BRANCHES  # the order in which gradients are added
 
@@ -36,7 +36,7 @@ OPTIM = (
     *(f"grad_trunk.{h}" for h in HEADS), "grad_trunk.combined", "grad_trunk.rec",
 )  # fmt: skip
 POLICY_STATS = Stats("stats_policy", ppo.NAMES)  # of the last window; 0 before the first
-REPLAY_STATS = Stats("stats_replay", td.NAMES)  # of the last minibatch with replay rows
+REPLAY_STATS = Stats("stats_replay", c51.NAMES)  # of the last minibatch with replay rows
 OPTIM_STATS = Stats("stats_optim", OPTIM)
 
 
@@ -79,7 +79,7 @@ class Learner:
         self.adam = AdamW(world.layout.branches, self._rates(), **limits, clip=c.grad_clip)
         assert self.adam.names == OPTIM[: len(self.adam.names)], "AdamW's statistics lie in another order than OPTIM"
         self.ppo = ppo.PPO(c.clip_eps, c.value_clip, c.entropy_coef, world.pi_floor, c.kl_stop)
-        self.double_q = td.DoubleQ(c.gamma, PRIORITY_EPS, c.per_alpha)
+        self.double_q = c51.DoubleQ(c.gamma, PRIORITY_EPS, c.per_alpha)
         self.grads = world.layout.views(b["grads"])
         self.side_by_side = Branches(world.device, 3)
         self._allocate()
@@ -210,9 +210,9 @@ class Learner:
     def _q_loss(self) -> None:
         w, b, past = self.w, self.w.buffers, self.replay
         ends = (past["trade_closed"], past["terminated"])
-        transitions = td.Transitions(past["action"], past["legal_next"], past["reward_raw"], *ends, past["step"])
+        transitions = c51.Transitions(past["action"], past["legal_next"], past["reward_raw"], *ends, past["step"])
         isv = b["isv_full"]
-        scale = td.Scale(isv[slots.V_MIN], isv[slots.V_MAX], w.reward_scale, w.clock.step)
+        scale = c51.Scale(isv[slots.V_MIN], isv[slots.V_MAX], w.reward_scale, w.clock.step)
         self.slopes["q"], self.new_priorities = self.double_q.gradients(
             self.q, self.q_next, self.q_target, transitions, self.drawn, scale, b["stats_replay"]
         )

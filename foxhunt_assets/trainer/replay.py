@@ -12,10 +12,10 @@ import torch
 
 from foxhunt_assets.contracts.buffers import BufferSpec
 from foxhunt_assets.trainer.config import TrainerConfig
+from kernels.c51.op import Drawn
 from kernels.philox import op as philox
 from kernels.ring import op as ring
 from kernels.sumtree import op as sumtree
-from kernels.td.op import Drawn
 
 PRIORITY_EPS = 1e-3  # keeps a transition of zero loss drawable (Schaul 2016, section 3.3)
 

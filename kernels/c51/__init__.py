@@ -1,1 +1,1 @@
-"""Categorical value distributions: Bellman projection and cross-entropy (Bellemare et al. 2017)."""
+"""Categorical double Q-learning on replay rows: projected target, loss and gradient, new priorities, statistics."""

@@ -5,56 +5,38 @@ from __future__ import annotations
 import torch
 
 from kernels import build
+from kernels.c51.reference import Drawn, Scale, Transitions
 
-_THREADS = 128  # of a block, and the most atoms a row may have
-
-Span = torch.Tensor | float
-
-
-def _row_grid(rows: int, atoms: int) -> tuple[int]:
-    """Blocks of whole rows."""
-    if atoms > _THREADS:
-        raise ValueError(f"atoms: {atoms}, a row of the kernel holds at most {_THREADS}")
-    return (build.ceil_div(rows, _THREADS // atoms),)
+_THREADS, _KEEP_THREADS = 128, 256
+_PARTS = 11
 
 
-def shifted_atoms(rewards: torch.Tensor, discounts: torch.Tensor, v_min: Span, v_max: Span, atoms: int) -> torch.Tensor:
-    """[R, N]."""
-    rewards, discounts = rewards.contiguous(), discounts.contiguous()
-    rows = rewards.numel()
-    out = rewards.new_empty(rows, atoms)
-    span = (*build.scalar(v_min, rewards), *build.scalar(v_max, rewards))
-    grid = (build.ceil_div(rows * atoms, _THREADS),)
-    build.launch("c51", "c51_shifted_atoms", grid, (_THREADS,), rewards, discounts, *span, rows, atoms, out)
-    return out
+def rows(
+    logits: torch.Tensor,
+    online_next: torch.Tensor,
+    target_next: torch.Tensor,
+    t: Transitions,
+    weights: torch.Tensor,
+    s: Scale,
+    gamma: float,
+    eps: float,
+    alpha: float,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(dL/dlogits [S, A, N], new priorities [S], parts float64 [S, 11])."""
+    n, actions, atoms = logits.shape
+    if max(2 * actions, atoms) > _THREADS:
+        raise ValueError(f"logits: {actions} actions of {atoms} atoms, the kernel holds {_THREADS // 2} of {_THREADS}")
+    batch = (logits, online_next, target_next, *t[:5], weights, s.v_min, s.v_max, s.reward)
+    inputs = [x.contiguous() for x in batch]
+    grad, priorities = torch.empty_like(inputs[0]), logits.new_empty(n)
+    parts = torch.empty(n, _PARTS, dtype=torch.float64, device=logits.device)
+    args: tuple[build.Argument, ...] = (*inputs, n, actions, atoms, gamma, eps, alpha, grad, priorities, parts)
+    build.launch("c51", "c51_rows", (n,), (_THREADS,), *args)
+    return grad, priorities, parts
 
 
-def project_atoms(probs: torch.Tensor, positions: torch.Tensor, v_min: Span, v_max: Span) -> torch.Tensor:
-    """m [R, N]."""
-    rows, atoms = probs.shape
-    probs, positions = probs.contiguous(), positions.contiguous()
-    out = torch.empty_like(probs)
-    span = (*build.scalar(v_min, probs), *build.scalar(v_max, probs))
-    grid = _row_grid(rows, atoms)
-    build.launch("c51", "c51_project_atoms", grid, (_THREADS,), probs, positions, *span, rows, atoms, out)
-    return out
-
-
-def cross_entropy(logits: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(loss [R], softmax [R, N])."""
-    rows, atoms = logits.shape
-    logits, target = logits.contiguous(), target.contiguous()
-    loss, probs = logits.new_empty(rows), torch.empty_like(logits)
-    grid = _row_grid(rows, atoms)
-    build.launch("c51", "c51_cross_entropy", grid, (_THREADS,), logits, target, rows, atoms, loss, probs)
-    return loss, probs
-
-
-def cross_entropy_backward(probs: torch.Tensor, target: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
-    """dL/dlogits [R, N] from dL/dloss [R]."""
-    rows, atoms = probs.shape
-    out = torch.empty_like(probs)
-    grid = _row_grid(rows, atoms)
-    inputs = (probs, target.contiguous(), grad.contiguous())
-    build.launch("c51", "c51_cross_entropy_backward", grid, (_THREADS,), *inputs, rows, atoms, out)
-    return out
+def keep(parts: torch.Tensor, t: Transitions, d: Drawn, now: torch.Tensor, atoms: int, stats: torch.Tensor) -> None:
+    """Statistics of the batch, in the order of op.NAMES."""
+    drawn = (parts, d.weights, d.leaves, d.uniforms, d.indices, t.step, now, t.closed, t.terminated)
+    inputs = [x.contiguous() for x in drawn]
+    build.launch("c51", "c51_keep", (1,), (_KEEP_THREADS,), *inputs, t.step.numel(), atoms, stats)

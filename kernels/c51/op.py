@@ -1,103 +1,66 @@
-"""C51 targets and loss on a uniform support of N atoms from v_min to v_max, in the units of the rewards.
-
-v_min, v_max and every step of one update must come from the same span: read it once, project with it, then move.
-"""
+"""Categorical double Q-learning on prioritised transitions, in two launches."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from kernels import build
 from kernels.arguments import FLOATS, check, check_scalar
 from kernels.c51 import kernel, reference
+from kernels.c51.reference import Drawn, Scale, Transitions
+
+__all__ = ["NAMES", "DoubleQ", "Drawn", "Scale", "Transitions"]
+
+# Of one minibatch: means, and what the name says. draw_mean is of the uniforms, which must look uniform.
+NAMES = (
+    "loss_q", "td_abs_mean", "td_abs_max", "td_signed_mean", "target_mean", "target_std", "double_q_gap", "sat_hi",
+    "sat_lo", "overshoot", "target_abs_max", "mass_err_max", "ess_frac", "priority_mean", "weight_mean", "weight_min",
+    "age_mean", "age_max", "unique_frac", "closed_frac", "terminated_frac", "positive_frac", "draw_mean",
+)  # fmt: skip
 
 
-def _check_span(v_min: torch.Tensor | float, v_max: torch.Tensor | float, atoms: int) -> None:
-    check_scalar("v_min", v_min)
-    check_scalar("v_max", v_max)
-    if not isinstance(v_min, torch.Tensor) and not isinstance(v_max, torch.Tensor) and not v_min < v_max:
-        raise ValueError(f"v_max: {v_max} is not above v_min {v_min}")
-    if atoms < 2:
-        raise ValueError(f"atoms: {atoms}, expected at least 2")
+@dataclass(frozen=True)
+class DoubleQ:
+    """gamma: discount a step. New priorities are (loss + eps)^alpha, eps where that is no number."""
 
+    gamma: float
+    eps: float
+    alpha: float
 
-def shifted_atoms(
-    rewards: torch.Tensor,
-    discounts: torch.Tensor,
-    v_min: torch.Tensor | float,
-    v_max: torch.Tensor | float,
-    atoms: int,
-) -> torch.Tensor:
-    """Where the Bellman operator moves the support, before clipping: R + discount z_j, [R, atoms].
+    def gradients(
+        self,
+        logits: torch.Tensor,
+        online_next: torch.Tensor,
+        target_next: torch.Tensor,
+        t: Transitions,
+        d: Drawn,
+        s: Scale,
+        stats: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(dL/dlogits [S, A, N], new priorities [S]); stats float64 [len(NAMES)] is written.
 
-    rewards [R]: n-step rewards; discounts [R]: gamma^n, 0 where the target ends. Counts of positions outside
-    [v_min, v_max] are the saturation of the span.
-    """
-    check("rewards", rewards, (None,), *FLOATS)
-    check("discounts", discounts, tuple(rewards.shape), rewards.dtype)
-    _check_span(v_min, v_max, atoms)
-    backend = kernel if build.on_gpu(rewards) else reference
-    return backend.shifted_atoms(rewards, discounts, v_min, v_max, atoms)
-
-
-def project_atoms(
-    probs: torch.Tensor,
-    positions: torch.Tensor,
-    v_min: torch.Tensor | float,
-    v_max: torch.Tensor | float,
-) -> torch.Tensor:
-    """Project mass probs [R, N] at positions [R, N] (any values) onto the support: m [R, N].
-
-    Mass is kept; the mean is kept where nothing is clipped. With the atoms of an old span as positions this
-    carries a distribution to a new span (its logits alone would not: every Q would move affinely).
-    Bellemare, Dabney & Munos 2017 (1707.06887), Eq. 7, in triangular-kernel form.
-    """
-    check("probs", probs, (None, None), *FLOATS)
-    check("positions", positions, tuple(probs.shape), probs.dtype)
-    _check_span(v_min, v_max, probs.shape[1])
-    backend = kernel if build.on_gpu(probs) else reference
-    return backend.project_atoms(probs, positions, v_min, v_max)
-
-
-def project(
-    probs: torch.Tensor,
-    rewards: torch.Tensor,
-    discounts: torch.Tensor,
-    v_min: torch.Tensor | float,
-    v_max: torch.Tensor | float,
-) -> torch.Tensor:
-    """The distributional Bellman target m [R, N] of next-state masses probs [R, N].
-
-    `shifted_atoms` followed by `project_atoms`; use the two where something acts on the atoms in between.
-    """
-    check("probs", probs, (None, None), *FLOATS)
-    check("rewards", rewards, (probs.shape[0],), probs.dtype)
-    positions = shifted_atoms(rewards, discounts, v_min, v_max, probs.shape[1])
-    return project_atoms(probs, positions, v_min, v_max)
-
-
-class _CrossEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        loss, probs = (kernel if build.on_gpu(logits) else reference).cross_entropy(logits, target)
-        ctx.save_for_backward(probs, target)
-        return loss
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        probs, target = ctx.saved_tensors
-        return (kernel if build.on_gpu(probs) else reference).cross_entropy_backward(probs, target, grad), None
-
-
-def cross_entropy(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """-sum_i target_i log softmax(logits)_i a row, [R] nats; the gradient to logits is softmax - target (once).
-
-    logits, target: [R, N]; a target's rows sum to 1 and carry no gradient.
-    """
-    check("logits", logits, (None, None), *FLOATS)
-    check("target", target, tuple(logits.shape), logits.dtype)
-    return _CrossEntropy.apply(logits, target.detach())
+        L = mean over rows of weight x cross entropy of the taken action's distribution against the projected target,
+        which is the target network's at s_{t+1} for the legal action that the online network values most.
+        logits, online_next, target_next: [S, A, N].
+        """
+        shape = tuple(logits.shape)
+        check("logits", logits, (t.action.numel(), None, None), *FLOATS)
+        check("online_next", online_next, shape, logits.dtype)
+        check("target_next", target_next, shape, logits.dtype)
+        check("legal_next", t.legal_next, shape[:2], torch.bool)
+        for name, x in (("action", t.action), ("step", t.step), ("indices", d.indices)):
+            check(name, x, shape[:1], torch.int64)
+        for name, x in (("closed", t.closed), ("terminated", t.terminated)):
+            check(name, x, shape[:1], torch.bool)
+        for name, x in (("reward", t.reward), ("weights", d.weights), ("leaves", d.leaves), ("uniforms", d.uniforms)):
+            check(name, x, shape[:1], logits.dtype)
+        for name, x in s._asdict().items():
+            check_scalar(name, x)
+        check("stats", stats, (len(NAMES),), torch.float64)
+        backend = kernel if build.on_gpu(logits) else reference
+        rule = (self.gamma, self.eps, self.alpha)
+        grad, priorities, parts = backend.rows(logits, online_next, target_next, t, d.weights, s, *rule)
+        backend.keep(parts, t, d, s.now, shape[2], stats)
+        return grad, priorities

@@ -5,7 +5,6 @@ import torch
 
 from kernels.acting import op as acting
 from kernels.adamw import op as adamw
-from kernels.c51 import op as c51
 from kernels.digest import op as digest
 from kernels.frd import op as frd
 from kernels.gae import op as gae
@@ -42,12 +41,6 @@ WRONG = {
     "flags are floats": ("truncated", lambda: gae.gae(F, F, F, FLAG, F, 0.9, 0.9)),
     "gamma a vector": ("gamma", lambda: gae.gae(F, F, F, FLAG, FLAG, torch.ones(2), 0.9)),
     "an empty rollout": ("rewards", lambda: gae.gae(F[:0], F[:0], F[:0], FLAG[:0], FLAG[:0], 0.9, 0.9)),
-    "a reward too few": ("rewards", lambda: c51.project(F, torch.zeros(1), torch.zeros(1), *SPAN)),
-    "span upside down": ("v_max", lambda: c51.project(F, F[:, 0], F[:, 0], 1.0, -1.0)),
-    "v_min a vector": ("v_min", lambda: c51.project(F, F[:, 0], F[:, 0], torch.ones(1), 1.0)),
-    "one atom": ("atoms", lambda: c51.shifted_atoms(F[:, 0], F[:, 0], *SPAN, 1)),
-    "positions in float64": ("positions", lambda: c51.project_atoms(F, F.double(), *SPAN)),
-    "target too narrow": ("target", lambda: c51.cross_entropy(F, F[:, :2])),
     "a tree of 6 words": ("tree", lambda: sumtree.rebuild(torch.zeros(6))),
     "a tree in float64": ("tree", lambda: sumtree.sample(torch.zeros(8).double(), torch.zeros(1))),
     "indices in int32": ("indices", lambda: sumtree.update(torch.zeros(8), I32[0], torch.zeros(3))),

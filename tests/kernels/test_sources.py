@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from kernels import build
-from kernels.c51 import op as c51
 from kernels.lob import op as lob
 from kernels.policy import op as policy
 from kernels.policy import reference as policy_reference
@@ -51,7 +50,7 @@ def test_the_action_drawn_is_that_of_the_probabilities_given(monkeypatch):
 
 
 @pytest.mark.parametrize("name, call", [
-    ("atoms", lambda: c51.project_atoms(torch.ones(1, 129), torch.ones(1, 129), -1.0, 1.0)),
+    ("logits", lambda: CASES["double_q"].call(made("double_q") | {"logits": torch.ones(3, 37, 11, 129)})),
     ("logits", lambda: policy.sample(torch.ones(1, 129), torch.ones(1, 129) > 0, torch.zeros(1).long(), 0.0)),
     ("px", lambda: lob.fill(ONE, ONE, *torch.ones(2, 1, 1281).int(), ONE > 0)),
 ])  # fmt: skip

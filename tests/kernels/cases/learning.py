@@ -10,7 +10,6 @@ from kernels.outer import op as outer
 from kernels.policy import op as policy
 from kernels.ppo import op as ppo
 from kernels.reward import op as reward
-from kernels.td import op as td
 from tests.kernels.cases.registry import case
 
 
@@ -111,25 +110,7 @@ class ppo_minibatches:
         return tuple(out)
 
 
-@case("c51_shifted_atoms", "c51_project_atoms", "c51_cross_entropy", "c51_cross_entropy_backward", ulps=8)
-class categorical:
-    def inputs(g):
-        discounts = torch.full((37,), 0.97)
-        discounts[::5] = 0
-        return {
-            "logits": torch.randn(37, 21, generator=g) * 3, "next": torch.randn(37, 21, generator=g).softmax(1),
-            "r": torch.randn(37, generator=g), "discounts": discounts, "v_max": torch.tensor(1.5),
-        }  # fmt: skip
-
-    def call(x):
-        m = c51.project(x["next"], x["r"], x["discounts"], -x["v_max"], x["v_max"])
-        by_number = c51.project(x["next"], x["r"], x["discounts"], -1.5, 1.5)
-        logits = x["logits"].clone().requires_grad_()
-        loss = c51.cross_entropy(logits, m)
-        return m, by_number, loss.detach(), torch.autograd.grad((loss * x["r"]).sum(), logits)[0]
-
-
-@case("td_rows", "td_keep", ulps=8)
+@case("c51_rows", "c51_keep", ulps=8)
 class double_q:
     def inputs(g):
         n = 37
@@ -146,12 +127,12 @@ class double_q:
 
     def call(x):
         columns = (x["action"], x["legal"], x["reward"], x["closed"], x["terminated"], x["step"])
-        stats = torch.zeros(len(td.NAMES), dtype=torch.float64, device=x["action"].device)
-        scale = td.Scale(x["v_min"], x["v_max"], x["scale"], x["now"])
-        drawn = td.Drawn(x["indices"], *x["drawn"])
-        update = td.DoubleQ(0.97, 1e-3, 0.6)
-        found = update.gradients(*x["logits"], td.Transitions(*columns), drawn, scale, stats)
-        stats[td.NAMES.index("mass_err_max")] += 1  # the mass, that is: its error is rounding alone
+        stats = torch.zeros(len(c51.NAMES), dtype=torch.float64, device=x["action"].device)
+        scale = c51.Scale(x["v_min"], x["v_max"], x["scale"], x["now"])
+        drawn = c51.Drawn(x["indices"], *x["drawn"])
+        update = c51.DoubleQ(0.97, 1e-3, 0.6)
+        found = update.gradients(*x["logits"], c51.Transitions(*columns), drawn, scale, stats)
+        stats[c51.NAMES.index("mass_err_max")] += 1  # the mass, that is: its error is rounding alone
         return *found, *stats.float().split(1)
 
 

@@ -1,1 +1,0 @@
-"""Categorical double Q-learning on replay rows: target, gradient, new priorities and statistics."""
