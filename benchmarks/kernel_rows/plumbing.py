@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from benchmarks.kernel_rows.row import Row
+from benchmarks.kernel_rows.row import Row, written
 from kernels.digest import op as digest
-from kernels.pack import op as pack
+from kernels.pack import kernel as pack_kernel
+from kernels.pack import reference as pack
 from kernels.philox import kernel as philox_kernel
 from kernels.philox import reference as philox
 from kernels.reduce import kernel as reduce_kernel
@@ -20,15 +21,22 @@ def rows(large: int = 1 << 25, tall: int = 65_536) -> list[Row]:
         x = torch.randn(r, 128)
         found.append(Row(f"reduce {r} x 128", reduce_kernel.sum_rows, reduce.sum_rows, (x,), r * 512))
     found += [digest_row("digests 100 x 64 KiB", [8192] * 100), digest_row(f"digest {large >> 17} MiB", [large])]
-    leaves = [torch.randn(()) for _ in range(712)]
-    packed = pack.Pack(leaves)
     words = (torch.arange(1024), 32, 7, 2, (3, 4))
     return [
         *found,
-        Row("pack 712 leaves", lambda *_: packed.run(), lambda *x: pack.reference.pack(x), (*leaves,), 712 * 28,
-            compiled=False),
+        pack_row(),
         Row("philox 1024 x 32", philox_kernel.words, philox.words, words, 1024 * 33 * 8),
     ]  # fmt: skip
+
+
+def pack_row() -> Row:
+    """Tensors like those of a group of measurements, as many as a launch takes."""
+    numbers = [torch.ones(n, dtype=torch.float64) for n in (180, 56, 56, 56, 56, 8)]
+    numbers += [torch.ones(17), torch.ones(16, dtype=torch.bool)]
+    out = torch.empty(sum(x.numel() for x in numbers), dtype=torch.int64)
+    moved = 8 * out.numel() + sum(x.numel() * x.element_size() for x in numbers)
+    name = f"pack {len(numbers)} tensors, {out.numel()} numbers"
+    return Row(name, written(pack_kernel.words, 1), written(pack.words, 1), (numbers, out), moved, compiled=False)
 
 
 def digest_row(name: str, sizes: list[int]) -> Row:

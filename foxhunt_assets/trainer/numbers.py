@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from kernels.pack import op as pack
+
 Numbers = dict[str, torch.Tensor]
 Read = dict[str, Any]  # what Numbers become on the host: an int or float each, a list for a 1-dim tensor
 Row = dict[str, int | float | bool]
@@ -85,19 +87,17 @@ class Packing:
             self._write(number)
 
     def _take(self, number: int, measured: Numbers) -> None:
-        self._found[number] = {
-            name: x.detach().to(torch.float64 if x.is_floating_point() else torch.int64) for name, x in measured.items()
-        }
+        self._found[number] = measured
         if self.words is not None:
             self._write(number)
 
     def _write(self, number: int) -> None:
         assert self.words is not None
-        found = self._found[number].items()
-        now, then = [(name, tuple(x.shape)) for name, x in found], [(p.name, p.shape) for p in self._places[number]]
+        found = self._found[number]
+        now = [(name, tuple(x.shape)) for name, x in found.items()]
+        then = [(p.name, p.shape) for p in self._places[number]]
         assert now == then, "a group measured other numbers than in the first row"
-        if found:
-            torch.cat([x.reshape(-1).view(torch.int64) for _, x in found], out=self.words[self._spans[number]])
+        pack.words(list(found.values()), self.words[self._spans[number]])
 
     def finish(self, words: torch.Tensor) -> Row:
         """Leaves of a row from its words, read back to the host."""

@@ -1,1 +1,1 @@
-"""Scalars of many buffers in one array, so that diagnostics leave the device in one copy."""
+"""Numbers of many tensors in one array, so that diagnostics leave the device in one copy."""

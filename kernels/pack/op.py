@@ -1,4 +1,4 @@
-"""Numbers of fixed buffers, whatever their type, as one float64 array."""
+"""Numbers of tensors of any type, side by side as words of eight bytes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,13 @@ from kernels.arguments import check
 from kernels.pack import kernel, reference
 
 
-class Pack:
-    """Named once, read where they lie at every `run`: one launch, no host synchronisation, fit for a captured graph.
+def words(sources: Sequence[torch.Tensor], out: torch.Tensor) -> None:
+    """Write the numbers of the sources, any shapes, one after another to out int64 [sum of sizes].
 
-    sources: contiguous tensors of any shape that stay allocated. int64 is exact to 2^53.
+    Whole numbers and flags come as int64; floats come as float64, whose bits out holds: out[a:b].view(torch.float64).
+    A launch for every eight sources.
     """
-
-    def __init__(self, sources: Sequence[torch.Tensor]) -> None:
-        for i, x in enumerate(sources):
-            check(f"sources[{i}]", x, tuple(x.shape), *kernel.TYPES)
-            if not x.is_contiguous():
-                raise ValueError(f"sources[{i}]: not contiguous, and a copy would not follow it")
-        self.sources = [x.detach() for x in sources]
-        self._table = kernel.table(self.sources) if any(map(build.on_gpu, self.sources)) else None
-
-    def run(self) -> torch.Tensor:
-        """float64 [sum of sizes]: the sources one after another."""
-        if self._table is None:
-            return reference.pack(self.sources)
-        return kernel.pack(self._table, self.sources)
+    for i, x in enumerate(sources):
+        check(f"sources[{i}]", x, tuple(x.shape), *kernel.TYPES)
+    check("out", out, (sum(x.numel() for x in sources),), torch.int64)
+    (kernel if build.on_gpu(out) else reference).words(sources, out)

@@ -1,4 +1,4 @@
-"""The numbers one after another."""
+"""The words one after another."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ from collections.abc import Sequence
 import torch
 
 
-def pack(sources: Sequence[torch.Tensor]) -> torch.Tensor:
-    """float64 [sum of sizes]."""
-    return torch.cat([x.detach().reshape(-1).to(torch.float64) for x in sources])
+def words(sources: Sequence[torch.Tensor], out: torch.Tensor) -> None:
+    """out int64 [sum of sizes]."""
+    if sources:
+        torch.cat([_word(x) for x in sources], out=out)
+
+
+def _word(x: torch.Tensor) -> torch.Tensor:
+    flat = x.detach().reshape(-1)
+    return flat.to(torch.float64).view(torch.int64) if x.is_floating_point() else flat.to(torch.int64)

@@ -7,7 +7,6 @@ from kernels import build
 from kernels.adamw import op as adamw
 from kernels.digest import op as digest
 from kernels.distances import op as distances
-from kernels.pack import op as pack
 from kernels.policy import op as policy
 from kernels.policy import reference as policy_reference
 from kernels.ring import op as ring
@@ -82,19 +81,6 @@ def test_digests_of_fixed_buffers_run_in_a_captured_graph():
         graph.replay()
         expected = [digest.reference.digest64(x.cpu(), seed) for seed, x in enumerate(buffers)]
         assert [d % 2**64 for d in out.tolist()] == expected
-
-
-def test_numbers_of_fixed_buffers_are_packed_in_a_captured_graph():
-    sources = list(_on_device("packed_numbers").values())
-    packed = pack.Pack(sources)
-    packed.run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = packed.run()
-    sources[0].mul_(2)
-    graph.replay()
-    assert torch.equal(out.cpu(), torch.cat([x.cpu().double() for x in sources]))
 
 
 def _ring(x):
