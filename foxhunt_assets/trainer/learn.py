@@ -146,7 +146,7 @@ class Learner:
                 (),
                 ("weights", "adam_m", "adam_v", "adam_t", "stats_optim"),
             ),
-            Stage("target", self.target, ("weights", "learn_gate", "isv_full"), (), ("target_q",)),
+            Stage("target", self.target, ("weights", "learn_gate", "stats_optim"), (), ("target_q",)),
             Stage("priorities", self.priorities, (), (), ("priority_tree", "clock")),
         ]
 
@@ -252,9 +252,9 @@ class Learner:
         self.adam.step(b["weights"], b["grads"], b["adam_m"], b["adam_v"], b["adam_t"], b["learn_gate"], kept)
 
     def target(self, _: Flags) -> None:
-        """Polyak step of the target Q head."""
+        """Polyak step of the target Q head, where the weights moved."""
         b = self.w.buffers
-        rate = self.c.target_tau * b["learn_gate"][0]
+        rate = self.c.target_tau * b["learn_gate"][0] * OPTIM_STATS.get(b, "stepped").float()
         b["target_q"].lerp_(b["weights"][self.w.layout.branches["q"]], rate)
 
     def priorities(self, _: Flags) -> None:
