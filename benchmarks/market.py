@@ -1,19 +1,23 @@
 """From file to snapshots, labels and features against what else does it, as ratios of one run.
 
     python -m benchmarks.market                                  600,000 generated MBP-10 records, five rounds
+    FOXHUNT_REAL_DATA=DIR python -m benchmarks.market            the books of a real hour too: the bars are judged on it
     python -m benchmarks.market --records 4000000                the memory bar
     FOXHUNT_REAL_DATA=DIR python -m benchmarks.market --peer-python VENV/bin/python    with nautilus_trader from there
 
 Each row is a fresh process; rounds are interleaved and the least CPU of the rounds is shown. CPU seconds are the sturdy
 figure on a shared machine: only ratios inside one run mean anything. Imports, compilation and the holiday calendar are
 warm before the clock starts (a first decode of a small file pays 1 to 2 s for them). Output goes to the page cache;
-"committed" adds the check of its contract, the sha256 of all files and fsync, as the pipeline does it. The source is
-hashed before the clock starts, because observing it did that; a row of its own says what it takes. The mid column is
-bid + ask in int64, as `labels.half_tick_mids` gives it, each copy a fresh tensor that is let go before the next; the
-same in int32, the least that holds it, is a row too. Extra memory is the
-peak of the process above what it held when the clock started. The MBO file is the real hour with the clock of each
-copy a day later, an R record before it; nautilus_trader reads the file once, not 16 times. A peer that is not there is
-named and left out.
+"committed" adds the check of its contract, the sha256 of all files and fsync, as the pipeline does it; "floor" is what
+no decoder can leave out of that: unpack or read, write as many bytes in the cheapest way known, hash them, fsync. The
+source is hashed before the clock starts, because observing it did that; a row of its own says what it takes. Extra
+memory is the peak of the process above what it held when the clock started.
+
+The MBO file is the real hour with the clock of each copy a day later, an R record before it; nautilus_trader reads the
+file once, not 16 times. "Real" is MBP-10 made of that hour's books, copied in the same way; how it packs is printed
+beside the generated file and a file of the venue's own. The mid column is bid + ask in int64, as
+`labels.half_tick_mids` gives it, each copy a fresh tensor that is let go before the next; the same in int32, the least
+that holds it, is a row too. A peer that is not there is named and left out.
 """
 
 from __future__ import annotations
@@ -34,14 +38,19 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import zstandard
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+FROG = "blockhouse-frog/FROG.zip"  # a session of a share, as the venue's MBP-10
 HOUR = "nautilus_trader/esh4-glbx-mdp3-20231225.mbo.dbn.zst"
 COPIES = 16
 ROWS = 1_000_000  # of labels and features
 HORIZONS, SIGMA = (60, 300, 1800), 0.5
 EVENTS_PER_SECOND, RECORDS_PER_MINUTE = 60.0, 3_480  # of the generated market
 _DAY_NS = 86_400 * 10**9
+_PACKED = 30_000  # records of a file that say how it packs
 
 PEER = """
 import json, sys, time
@@ -65,50 +74,104 @@ print(json.dumps({"cpu": time.process_time() - cpu, "wall": time.perf_counter() 
 
 def inputs(work: Path, records: int) -> dict[str, Path]:
     """The files of the run, made once: name -> path."""
-    import zstandard
-
     from foxhunt_assets.market import synthetic
 
     minutes = records / RECORDS_PER_MINUTE
     for name, length in (("mbp", minutes), ("small", 1.0)):
         synthetic.write_files(work / name, "planted", 7, 1, length, events_per_second=EVENTS_PER_SECOND)
     files = {name: next((work / name).glob("*.zst")) for name in ("mbp", "small")}
-    files["plain"] = work / "plain.synthetic.dbn"
-    with files["mbp"].open("rb") as source, files["plain"].open("wb") as target:
-        zstandard.ZstdDecompressor().copy_stream(source, target)
     real = Path(os.environ.get("FOXHUNT_REAL_DATA", "")) / HOUR
     if real.is_file():
-        files |= {"hour": real, "mbo": _copies(real, work / f"es{COPIES}.mbo.dbn.zst")}
+        files |= {"hour": real, "mbo": work / f"es{COPIES}.mbo.dbn.zst", "real": work / f"es{COPIES}.mbp-10.dbn.zst"}
+        _copies(_records(real), "mbo", files["mbo"])
+        _copies(_ten_levels(real, work), "mbp-10", files["real"])
+    for name in [name for name in ("mbp", "real") if name in files]:
+        plain = files[f"{name}.plain"] = files[name].with_suffix("")
+        with files[name].open("rb") as source, plain.open("wb") as target:
+            zstandard.ZstdDecompressor().copy_stream(source, target)
     return files
 
 
-def _copies(hour: Path, out: Path) -> Path:
-    import databento_dbn
-    import numpy as np
-    import zstandard
-
+def _records(path: Path, most: int = 10**6) -> np.ndarray:
+    from foxhunt_assets.market.databento_csv import CsvReader
     from foxhunt_assets.market.dbn import DbnReader
+
+    with CsvReader(path) if path.suffix == ".zip" else DbnReader(path) as reader:
+        parts, n = [], 0
+        for part in reader.batches():
+            parts.append(part.copy())
+            n += len(part)
+            if n >= most:
+                break
+        return np.concatenate(parts).view(reader.header.dtype).ravel()[:most]
+
+
+def _ten_levels(hour: Path, work: Path) -> np.ndarray:
+    """The hour as MBP-10: a record for each event that changed the ten levels, with the fields of its last record,
+    and one for each trade, with the book before it. So the files of the venue look: see FROG in `packing`."""
+    from foxhunt_assets.contracts.instruments import CONTRACTS, UNDEF_PRICE
+    from foxhunt_assets.contracts.tables import ABSENT_PX
+    from foxhunt_assets.market import snapshots
+    from foxhunt_assets.market.dbn import MBP10_DTYPE, RTYPES
+    from foxhunt_assets.market.snapshot_folder import open_snapshots, values
+
+    (work / "books").mkdir()
+    snapshots.decode(hour, work / "books", CONTRACTS["ES"], snapshots.EVENT_CLOCK)
+    table, orders = open_snapshots(work / "books"), _records(hour)
+    columns = {name: np.concatenate([values(c) for c in table[name].chunks]) for name in table.column_names}
+    ends, sides = columns["source_row"], ("bid", "ask")
+    book = np.concatenate([columns[f"{side}_{part}"] for side in sides for part in ("px", "sz", "ct")], axis=1)
+    changed = np.append(True, (book[1:] != book[:-1]).any(axis=1))
+    trades = np.flatnonzero(orders["action"] == ord("T"))
+    at = np.union1d(ends[changed], trades[trades > ends[0]])
+    row = np.searchsorted(ends, at, side="right") - 1
+    made = np.zeros(len(at), MBP10_DTYPE)
+    for name in set(made.dtype.names) - {"length", "rtype", "depth", "levels"}:
+        made[name] = orders[name][at]
+    made["length"], made["rtype"] = made.dtype.itemsize // 4, RTYPES["mbp-10"]
+    made["depth"] = np.where(ends[row] == at, columns["depth"][row], 0)
+    for side in sides:
+        px = columns[f"{side}_px"][row].astype(np.int64)
+        made["levels"][f"{side}_px"] = np.where(px == ABSENT_PX, UNDEF_PRICE, px * CONTRACTS["ES"].tick)
+        for part in ("sz", "ct"):
+            made["levels"][f"{side}_{part}"] = columns[f"{side}_{part}"][row]
+    return made
+
+
+def _copies(records: np.ndarray, schema: str, out: Path) -> None:
+    """The records COPIES times, each a day after the last and behind an R record, packed as the archive packs."""
+    import databento_dbn
+
+    from foxhunt_assets.contracts.instruments import UNDEF_PRICE
     from tests.market import made_dbn as made
 
-    with DbnReader(hour) as reader:
-        records = np.concatenate([b.copy() for b in reader.batches()]).view(reader.header.dtype).ravel()
     clear = records[:1].copy()
-    clear["action"], clear["side"], clear["price"], clear["size"] = ord("R"), ord("N"), 2**63 - 1, 0
+    clear["action"], clear["side"], clear["price"], clear["size"] = ord("R"), ord("N"), UNDEF_PRICE, 0
     mapping = {"ESH4": [(made.date(2023, 12, 1), made.date(2024, 3, 15), int(records["instrument_id"][0]))]}
     with out.open("wb") as raw, zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(raw) as f:
-        f.write(made.metadata(databento_dbn.Schema.MBO, mapping))
+        f.write(made.metadata(databento_dbn.Schema.from_str(schema), mapping))
         for day in range(COPIES):
             for part in (clear.copy(), records.copy()):
                 part["ts_event"] += np.uint64(day * _DAY_NS)
                 part["ts_recv"] += np.uint64(day * _DAY_NS)
                 f.write(part.tobytes())
-    return out
+
+
+def packing(files: dict[str, Path]) -> None:
+    """How often the begin of each MBP-10 file packs, beside the one long file that a venue's own MBP-10 came in."""
+    frog = Path(os.environ.get("FOXHUNT_REAL_DATA", "")) / FROG
+    parts = {name: _records(files[name], _PACKED) for name in ("mbp", "real") if name in files}
+    if frog.is_file():
+        parts["FROG"] = _records(frog, _PACKED)
+    for name, records in parts.items():
+        packed = len(zstandard.ZstdCompressor(level=3, write_checksum=True).compress(records.tobytes()))
+        levels = records["levels"]
+        moved = (levels[1:] != levels[:-1]).sum(axis=1).mean()
+        print(f"{name}: {len(records):,} records pack {records.nbytes / packed:.1f} times, {moved:.2f} levels moved")
 
 
 def decompress(path: Path, _: Path) -> int:
     """The floor: the bytes unpacked into one reused buffer and thrown away; 128 KB was the fastest buffer."""
-    import zstandard
-
     buffer, n = bytearray(2**17), 0
     with path.open("rb") as f, zstandard.ZstdDecompressor().stream_reader(f, read_across_frames=True) as stream:
         while got := stream.readinto(buffer):
@@ -152,13 +215,14 @@ def hash_source(path: Path, _: Path) -> int:
 def floor(path: Path, out: Path) -> int:
     """What no decoder can leave out of a committed file: unpack or read, write as many bytes, hash them, fsync."""
     n, left = decompress(path, out) if path.suffix == ".zst" else _read(path), int((out / "bytes").read_text())
-    buffer, digest = memoryview(bytearray(2**18)), hashlib.sha256()
+    piece, digest = memoryview(bytearray(2**18)), hashlib.sha256()
     with (out / "raw").open("wb", buffering=0) as f:
+        os.posix_fallocate(f.fileno(), 0, left)
         while left > 0:
-            part = buffer[: min(left, len(buffer))]
-            f.write(part)
-            digest.update(part)
-            left -= len(part)
+            group = [piece[: min(len(piece), left - at)] for at in range(0, min(left, 22 * len(piece)), len(piece))]
+            for part in group:
+                digest.update(part)
+            left -= os.writev(f.fileno(), group)
         os.fsync(f.fileno())
     return n
 
@@ -179,7 +243,6 @@ def to_parquet(path: Path, out: Path) -> int:
 
 
 def _tape() -> dict[str, Any]:
-    import numpy as np
     import torch
 
     torch.set_num_threads(1)
@@ -213,16 +276,21 @@ def copy_mid32(_: Path, __: Path, tape: dict[str, Any]) -> int:
 
 
 WHAT: dict[str, tuple[Callable[..., int], str]] = {
-    "unpack .dbn.zst": (decompress, "mbp"),
-    "decode .dbn.zst": (decode, "mbp"),
-    "committed .dbn.zst": (commit, "mbp"),
-    "floor of committed": (floor, "mbp"),
-    "DBNStore.to_parquet": (to_parquet, "mbp"),
-    "decode plain .dbn": (decode, "plain"),
-    "committed plain .dbn": (commit, "plain"),
-    "plain floor": (floor, "plain"),
-    "sha256 of plain .dbn": (hash_source, "plain"),
-    "unpack MBO": (decompress, "mbo"),
+    f"{kind} {what}": (function, source + suffix)
+    for kind, source in (("real", "real"), ("generated", "mbp"))
+    for what, function, suffix in (
+        ("unpack", decompress, ""),
+        ("decode", decode, ""),
+        ("committed", commit, ""),
+        ("floor", floor, ""),
+        ("to_parquet", to_parquet, ""),
+        ("plain decode", decode, ".plain"),
+        ("plain committed", commit, ".plain"),
+        ("plain floor", floor, ".plain"),
+    )
+} | {
+    "sha256 of real plain": (hash_source, "real.plain"),
+    "MBO unpack": (decompress, "mbo"),
     "MBO decode": (decode, "mbo"),
     "MBO committed": (commit, "mbo"),
     "MBO floor": (floor, "mbo"),
@@ -348,7 +416,8 @@ def main() -> int:
         if "hour" in files:
             (work / "hour").symlink_to(files["hour"])
         else:
-            print("left out: the MBO rows (FOXHUNT_REAL_DATA is not set)")
+            print("left out: the rows of real books (FOXHUNT_REAL_DATA is not set)")
+        packing(files)
         names = [n for n, (_, source) in WHAT.items() if source in files or source == "tape"]
         rounds = [{n: child(n, files, work) for n in names} for _ in range(args.rounds)]
         least = {n: {k: min(r[n][k] for r in rounds) for k in ("cpu", "wall")} for n in names}
@@ -364,17 +433,23 @@ def report(m: dict[str, dict[str, float]], nautilus: dict[str, float] | None) ->
     load = os.getloadavg()[0]
     print(f"load {load:.1f} on {os.cpu_count()} cores")
     print(f"{'row':24}{'CPU s':>9}{'wall s':>9}{'extra MB':>10}{'M rec/CPU s':>13}")
-    records = {"mbp": m["decode .dbn.zst"]["n"], "plain": m["decode .dbn.zst"]["n"], "tape": ROWS}
-    records["mbo"] = m["MBO decode"]["n"] if "MBO decode" in m else 0
+    records = {WHAT[name][1]: row["n"] for name, row in m.items() if WHAT[name][0] in (decode, label)}
     for name, row in m.items():
         rate = records[WHAT[name][1]] / row["cpu"] / 1e6
         print(f"{name:24}{row['cpu']:9.3f}{row['wall']:9.3f}{row['mb']:10.1f}{rate:13.2f}")
     ratios = [
-        ("committed / unpack (bar 2.0)", "committed .dbn.zst", "unpack .dbn.zst"),
-        ("floor of committed / unpack", "floor of committed", "unpack .dbn.zst"),
-        ("decode / unpack", "decode .dbn.zst", "unpack .dbn.zst"),
-        ("to_parquet / committed (bar 10)", "DBNStore.to_parquet", "committed .dbn.zst"),
-        ("MBO committed / unpack", "MBO committed", "unpack MBO"),
+        (f"{kind} {a} / {b}{bar}", f"{kind} {a}", f"{kind} {b}")
+        for kind in ("real", "generated", "MBO")
+        for a, b, bar in (
+            ("committed", "unpack", " (bar 2.0)" if kind != "MBO" else ""),
+            ("floor", "unpack", ""),
+            ("committed", "floor", ""),
+            ("decode", "unpack", ""),
+            ("to_parquet", "committed", " (bar 10)"),
+            ("to_parquet", "decode", ""),
+        )
+    ]
+    ratios += [
         ("labels / copy mid three times (bar 3)", "labels", "copy mid three times"),
         ("labels / the same in int32", "labels", "the same in int32"),
     ]
