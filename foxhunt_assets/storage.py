@@ -108,7 +108,7 @@ class NewFile:
 
     def write(self, octets: Any) -> int:
         """Bytes of an object with the buffer protocol. It is kept as it is: do not change it before `flush`."""
-        piece = memoryview(octets)
+        piece = memoryview(octets).cast("B")  # one that is written in part goes on at a byte
         if self._digest:
             self._digest.update(piece)
         self._pieces.append(piece)

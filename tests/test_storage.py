@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from foxhunt_assets import storage
@@ -50,6 +51,14 @@ def test_a_new_file_holds_the_pieces_and_nothing_of_the_space_taken(tmp_path: Pa
     assert (tmp_path / "x").stat().st_blocks * 512 <= len(WHOLE) + 2**16
     assert file.hashed() == storage.hashed(tmp_path / "x")
     assert file.hashed().sha256 == hashlib.sha256(WHOLE).hexdigest()
+
+
+def test_pieces_of_any_type_are_bytes(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(os, "writev", at_most_ten_bytes(os.writev))
+    file, numbers = storage.NewFile(tmp_path / "x"), np.arange(12, dtype=np.int64)
+    assert [file.write(x) for x in (numbers, numbers[:0], numbers.reshape(3, 4))] == [96, 0, 96]
+    file.close()
+    assert (tmp_path / "x").read_bytes() == numbers.tobytes() * 2
 
 
 def test_pieces_are_read_again_until_they_are_written(tmp_path: Path) -> None:
