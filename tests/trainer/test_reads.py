@@ -1,7 +1,8 @@
 """A stage reads what it declares and nothing else: all the rest is spoiled while it runs, and its results stay.
 
 Two like runs go side by side. In one of them each stage finds no number, a huge one or a turned flag in every element
-of every buffer that it declares neither read nor changed; what it writes must have the bits of the other run.
+of every buffer that it declares neither read nor changed; what it writes must have the bits of the other run. What
+stages leave beside the buffers is watched instead: who looks at it must have declared that.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import torch
 
 from foxhunt_assets.trainer import slots
 from foxhunt_assets.trainer.assemble import Assembly, assemble
+from foxhunt_assets.trainer.collect import Collector
 from foxhunt_assets.trainer.program import Flags, Stage
 from foxhunt_assets.trainer.run_spec import RunSpec
 from tests.trainer.fold_by_hand import evaluation_of, make_fold_on_disk, tiny_config
@@ -112,6 +114,52 @@ def undeclared(order: RunSpec, rows: Rows, spoil: Spoil, declare: Declare = lamb
                     yield f"{name}.{stage.name} writes {', '.join(found)}"
         if not _same(*(run.diag.outgoing for run in runs)).all():
             yield f"row {i} sends other numbers"
+
+
+def looked_at(order: RunSpec, rows: Rows) -> dict[str, set[str]]:
+    """Of each stage, what it takes of the results that stages of the list "collect" leave on the collector."""
+    run = _begin(order)
+    lists = run.program.lists
+    results = {name for stage in lists["collect"] for name in stage.results}
+    seen: set[str] = set()
+
+    class Watched(Collector):
+        def __getattribute__(self, name):
+            if name in results:
+                seen.add(name)
+            return super().__getattribute__(name)
+
+    run.collector.__class__ = Watched
+    found: dict[str, set[str]] = {}
+    for i, (flags, names) in enumerate(rows):
+        for name in names:
+            if i in UNWATCHED:
+                run.program.run(name, flags)
+                continue
+            for stage in lists[name]:
+                seen.clear()
+                stage.run(flags)
+                found.setdefault(f"{name}.{stage.name}", set()).update(seen)
+    assert set().union(*found.values()) == results, "a result that nobody looks at"
+    return found
+
+
+@pytest.mark.parametrize("order", ["training", "per_step", "evaluation"])
+def test_stages_look_at_no_result_that_they_do_not_declare(request, order):
+    training, per_step = (request.getfixturevalue(name) for name in ("training", "per_step"))
+    of, rows = {
+        "training": (training, TRAINING), "per_step": (per_step, PER_STEP),
+        "evaluation": (evaluation_of(training), EVALUATION),
+    }[order]  # fmt: skip
+    declared = {
+        f"{name}.{stage.name}": {*stage.reads, *stage.results}
+        for name, stages in _begin(of).program.lists.items()
+        for stage in stages
+    }
+    found = looked_at(of, rows)
+    assert found["measure.acting"] == {"anchor", "outcome", "td_abs"} and found["measure.slots"] == set()
+    for stage, names in found.items():
+        assert names <= declared[stage], f"{stage} takes {', '.join(sorted(names - declared[stage]))}"
 
 
 @pytest.mark.parametrize("spoil", SPOILS, ids=["no number", "huge"])
