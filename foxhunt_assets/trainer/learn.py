@@ -14,7 +14,7 @@ import torch
 from foxhunt_assets.contracts.buffers import BufferSpec
 from foxhunt_assets.simulator.actions import N_ACTIONS
 from foxhunt_assets.trainer import backward, encoder, heads, replay, rollout, slots
-from foxhunt_assets.trainer.branches import Branches
+from foxhunt_assets.trainer.lanes import Lanes
 from foxhunt_assets.trainer.params import BRANCHES, HEAD_BRANCHES
 from foxhunt_assets.trainer.program import Flags, Stage
 from foxhunt_assets.trainer.replay import INSERTED, PRIORITY_EPS
@@ -81,7 +81,7 @@ class Learner:
         self.ppo = ppo.PPO(c.clip_eps, c.value_clip, c.entropy_coef, world.pi_floor, c.kl_stop)
         self.double_q = c51.DoubleQ(c.gamma, PRIORITY_EPS, c.per_alpha)
         self.grads = world.layout.views(b["grads"])
-        self.side_by_side = Branches(world.device, 3)
+        self._lanes: Lanes[Callable[[], None]] = Lanes(world.device, lambda part, before: False)
         self._allocate()
 
     def _allocate(self) -> None:
@@ -176,7 +176,14 @@ class Learner:
 
     def heads(self, _: Flags) -> None:
         """Head outputs on the rows each head learns from, and both networks' Q of the states replay rows led to."""
-        self.side_by_side.run([self._policy_outputs, self._frd_outputs, self._q_outputs])
+        self._side_by_side(self._policy_outputs, self._frd_outputs, self._q_outputs)
+
+    def _side_by_side(self, *parts: Callable[[], None]) -> None:
+        """Parts of a stage, none of which reads what another writes."""
+        with self._lanes:
+            for part in parts:
+                with self._lanes.of(part, beside=True):
+                    part()
 
     def _policy_outputs(self) -> None:
         h = self.h[: self.m]
@@ -194,7 +201,7 @@ class Learner:
     def losses(self, _: Flags) -> None:
         """Gradient of each head's loss to its output, and what the diagnostics keep of the minibatch."""
         self.slopes: dict[str, torch.Tensor] = {}
-        self.side_by_side.run([self._policy_loss, self._frd_loss, self._q_loss])
+        self._side_by_side(self._policy_loss, self._frd_loss, self._q_loss)
 
     def _policy_loss(self) -> None:
         b, row = self.w.buffers, self.rollout

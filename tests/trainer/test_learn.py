@@ -3,6 +3,7 @@
 import torch
 
 from foxhunt_assets.trainer.assemble import assemble
+from foxhunt_assets.trainer.learn import Learner
 from foxhunt_assets.trainer.program import Flags
 from tests.trainer.fold_by_hand import make_fold_on_disk, tiny_config
 
@@ -22,3 +23,23 @@ def test_a_gradient_that_is_no_number_moves_neither_network(tmp_path):
             stage.run(flags)
         moved = {name for name, x in kept.items() if not torch.equal(b[name], x)}
         assert moved == (set() if spoil else set(kept))
+
+
+def test_parts_of_a_stage_that_run_side_by_side_do_not_hang_on_each_other(tmp_path, monkeypatch):
+    found, turned = [], []
+    in_order = Learner._side_by_side
+
+    def backwards(learner, *parts):
+        turned.append(len(parts))
+        in_order(learner, *parts[::-1])
+
+    for side_by_side in (in_order, backwards):
+        monkeypatch.setattr(Learner, "_side_by_side", side_by_side)
+        run = assemble(make_fold_on_disk(tmp_path / side_by_side.__name__, tiny_config(learning={"mode": "per_step"})))
+        run.world.simulator.reset(0)
+        for name in ("collect", "shuffle", "learn", "advance", "collect", "shuffle", "learn"):
+            run.program.run(name, Flags(closes=True))
+        found.append(run.world.buffers)
+    assert turned == [3] * 4
+    for name, x in found[0].items():
+        assert torch.equal(x.view(-1).view(torch.uint8), found[1][name].view(-1).view(torch.uint8)), name
