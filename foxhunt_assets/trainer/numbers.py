@@ -94,8 +94,8 @@ class Packing:
     def _write(self, number: int) -> None:
         assert self.words is not None
         found = self._found[number]
-        now = [(name, tuple(x.shape)) for name, x in found.items()]
-        then = [(p.name, p.shape) for p in self._places[number]]
+        now = [(name, x.is_floating_point(), tuple(x.shape)) for name, x in found.items()]
+        then = [(p.name, p.floating, p.shape) for p in self._places[number]]
         assert now == then, "a group measured other numbers than in the first row"
         pack.words(list(found.values()), self.words[self._spans[number]])
 
@@ -103,9 +103,14 @@ class Packing:
         """Leaves of a row from its words, read back to the host."""
         numbers = words[: self._spans[-1].start].numpy()
         values = (numbers.tolist(), numbers.view("float64").tolist())
+        found = [
+            group.finish({name: values[floating][at] for name, floating, at, _ in places})
+            for group, places in zip(self.groups, self._places)
+        ]
         row: Row = {}
-        for group, places in zip(self.groups, self._places):
-            row |= group.finish({name: values[floating][at] for name, floating, at, _ in places})
+        for leaves in found:
+            row |= leaves
+        assert len(row) == sum(map(len, found)), "two groups measured the same leaf"
         return row
 
     def tables(self, words: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -33,10 +33,21 @@ def test_rows_follow_each_other_in_one_place_and_tables_keep_their_shape():
     assert packing.words is words
 
 
-def test_a_row_of_other_numbers_is_refused():
-    sizes = iter((2, 3))
-    packing = Packing([Group("a", lambda: {"x": torch.zeros(next(sizes))})])
+@pytest.mark.parametrize("other", [torch.zeros(3), torch.zeros(2, dtype=torch.int64)], ids=["more", "whole"])
+def test_a_row_of_other_numbers_is_refused(other):
+    rows = iter((torch.zeros(2), other))
+    packing = Packing([Group("a", lambda: {"x": next(rows)})])
     packing.measure(0)
     packing.lay_out()
     with pytest.raises(AssertionError, match="other numbers"):
         packing.measure(0)
+
+
+def test_a_leaf_that_two_groups_measure_is_refused():
+    packing = Packing([Group(name, lambda: {"x": torch.zeros(1)}) for name in "ab"])
+    for number in (0, 1):
+        packing.measure(number)
+    packing.lay_out()
+    assert packing.words is not None
+    with pytest.raises(AssertionError, match="same leaf"):
+        packing.finish(packing.words)
