@@ -17,8 +17,8 @@ Work = TypeVar("Work")
 class Lanes(Generic[Work]):
     """Use as a context around one run of the work. On a CPU all of it is done in order.
 
-    hangs_on: whether the first piece has to wait for the second, which came before it. It is asked of the pieces
-    since the last one that waited for the lanes; what those before it left is there.
+    hangs_on: whether the first piece has to wait for the second, which came before it. It is asked until a piece in
+    the main lane waits for the others; from then on a piece beside waits for all of the main lane before it.
     Memory: a piece beside others keeps what it reads until the next piece in the main lane is given, and what it
     allocates belongs to its stream alone, which starts anew only behind what the main lane has read of it.
     """
@@ -27,11 +27,13 @@ class Lanes(Generic[Work]):
         self._on_device, self._device, self._hangs_on = device.type == "cuda", device, hangs_on
         self._streams: list[torch.cuda.Stream] = []
         self._busy = 0  # streams given work that the main one has not waited for
+        self._joined = False  # whether it has waited in this run
         self._past: list[tuple[Work | None, torch.cuda.Event]] = []  # of the main lane; nothing waits for less
 
     def __enter__(self) -> None:
         if self._on_device:
-            self._busy, self._past = 0, [(None, torch.cuda.current_stream().record_event())]
+            self._busy, self._joined = 0, False
+            self._past = [(None, torch.cuda.current_stream().record_event())]
 
     def __exit__(self, fault: type[BaseException] | None, *_: object) -> None:
         if fault is None:  # else what broke is told, and nothing starts behind it
@@ -46,10 +48,10 @@ class Lanes(Generic[Work]):
             with torch.cuda.stream(self._beside(work)):
                 yield
         else:
-            joined = self._join()
+            self._join()
             yield
             event = torch.cuda.current_stream().record_event()
-            self._past = [(None, event)] if joined else [*self._past, (work, event)]
+            self._past = [(None, event)] if self._joined else [*self._past, (work, event)]
 
     def _beside(self, work: Work) -> torch.cuda.Stream:
         if self._busy == len(self._streams):
@@ -60,9 +62,9 @@ class Lanes(Generic[Work]):
         stream.wait_event(behind)
         return stream
 
-    def _join(self) -> bool:
-        """Let the main lane wait for the others; whether there were any."""
-        busy, self._busy = self._streams[: self._busy], 0
-        for stream in busy:
+    def _join(self) -> None:
+        """Let the main lane wait for the others."""
+        for stream in self._streams[: self._busy]:
             torch.cuda.current_stream().wait_stream(stream)
-        return bool(busy)
+        self._joined |= self._busy > 0
+        self._busy = 0

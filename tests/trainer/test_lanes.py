@@ -100,9 +100,13 @@ def test_work_beside_waits_for_no_more_than_it_hangs_on_and_the_main_lane_for_al
 
 
 def test_a_lane_begins_anew_behind_what_the_main_one_read_of_it():
-    beside = Stage("measure", None, (), ("a",), beside=True)
-    (found,) = befores([Stage("first", None), beside, Stage("read", None, ("a",)), beside])
-    assert found[1] == set() and found[3] == {0, 1, 2}
+    """Be it soon or late: what the lane left lies in memory that it would use again."""
+    beside, other = (Stage("measure", None, (), (name,), beside=True) for name in "ab")
+    main, read = Stage("main", None), Stage("read", None, ("a",))
+    for then in ([read], [main, read], [main, main, read]):
+        stages = [main, beside, *then, other]
+        (found,) = befores(stages)
+        assert found[1] == set() and found[len(stages) - 1] == set(range(len(stages) - 1))
 
 
 @pytest.mark.parametrize("kind", ["training", "evaluation"])
