@@ -50,6 +50,7 @@ class Outbox:
         if self._thread is not None:
             self._posted.put(None)
             self._thread.join()
+            sys.setswitchinterval(self._turn_before)
 
     def post(self, row: torch.Tensor) -> None:
         """Send the tensor as it is once the work queued so far is done; it may be overwritten by work after."""
@@ -89,6 +90,7 @@ class Outbox:
             self._pinned.append(torch.empty(row.shape, dtype=row.dtype, pin_memory=True))
             self._events.append(torch.cuda.Event(blocking=True))
             self._free.put(slot)
+        self._turn_before = sys.getswitchinterval()
         sys.setswitchinterval(_TURN_S)
         self._thread = threading.Thread(target=self._work, name="outbox", daemon=True)
         self._thread.start()

@@ -135,18 +135,17 @@ class Program:
             for buffer in (*stage.reads, *stage.writes, *stage.inouts):
                 if buffer not in known:
                     raise WiringFault(f"stage {name}.{stage.name} names the unknown buffer {buffer}")
-            abreast = [*abreast, stage] if stage.beside else []
-            for other in abreast[:-1]:
-                if stage.hangs_on(other):
-                    raise WiringFault(f"stage {name}.{stage.name} hangs on {other.name} and runs beside it")
+            abreast = _joined(f"stage {name}.{stage.name}", stage, abreast)
         self.lists[name] = list(stages)
 
     def run(self, name: str, flags: Flags, *then: str) -> None:
         """Run the stages of a list, and of those to come after it, in order; StageFault names the one in which the
         device failed. Nothing given to the device later starts before all of them are done."""
+        abreast: list[Stage] = []
         with self._lanes:
             for each in (name, *then):
                 for stage in self.lists[each]:
+                    abreast = _joined(f"stage {each}.{stage.name}", stage, abreast)
                     with self._lanes.of(stage, stage.beside):
                         _run(f"stage {each}.{stage.name}", stage, flags)
 
@@ -170,6 +169,16 @@ class Program:
         written = {b for s in stages for b in (*s.writes, *s.inouts, *s.results)}
         read = {b for s in stages for b in (*s.reads, *s.inouts)}
         return sorted({b for b in read if b not in written} | {b for b in self.registry if b not in read | written})
+
+
+def _joined(where: str, stage: Stage, abreast: list[Stage]) -> list[Stage]:
+    """The stages that run beside each other once this one was given; WiringFault where it hangs on one of them."""
+    if not stage.beside:
+        return []
+    for other in abreast:
+        if stage.hangs_on(other):
+            raise WiringFault(f"{where} hangs on {other.name} and runs beside it")
+    return [*abreast, stage]
 
 
 def _run(where: str, stage: Stage, flags: Flags) -> None:

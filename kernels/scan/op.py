@@ -16,6 +16,8 @@ def scan(pre: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
     Gu & Dao 2023 (2312.00752), Algorithm 2 with a diagonal state of one a channel and the discretised a, b given.
     """
     check("bias", bias, (None,), *FLOATS)
+    if bias.shape[0] % 2:
+        raise ValueError(f"bias: {bias.shape[0]} columns, expected two of each channel")
     check("pre", pre, (None, None, None), bias.dtype)
     check_wide("pre", pre, bias.shape[0])
     if pre.shape[1] == 0:

@@ -111,6 +111,8 @@ def test_equals_the_scatter_form_and_keeps_the_mass(n, reward, discount, v_min, 
     single, stats = project(p, reward, discount, span_, torch.float32)
     assert stats["mass_err_max"] <= 1e-6
     assert float(single.min()) >= -1e-6  # of a difference of two float32
+    atoms = torch.tensor([shifted], dtype=torch.float32)
+    assert reference.project(torch.tensor([p]), atoms, *torch.tensor(span_)).min() >= 0
 
 
 def test_atoms_that_do_not_move_keep_their_mass():

@@ -122,6 +122,7 @@ def test_rows_do_not_mix_and_strided_inputs_give_the_same_bits():
 
 
 @pytest.mark.parametrize("name, call", [
+    ("bias", lambda: op.scan(torch.zeros(2, 3, 7), torch.zeros(7))),
     ("pre", lambda: op.scan(torch.zeros(2, 3, 7), torch.zeros(8))),
     ("pre", lambda: op.scan(torch.zeros(2, 0, 8), torch.zeros(8))),
     ("ds", lambda: op.scan_backward(*torch.zeros(2, 2, 3, 4), torch.zeros(2, 3, 8), torch.zeros(2, 3, 8))),

@@ -63,6 +63,19 @@ def test_stages_side_by_side_must_not_hang_on_each_other():
     program.add("list", [first, Stage("second", lambda _: None, ("a",), beside=True)])
 
 
+def test_nor_over_lists_that_run_as_one():
+    registry, ran = Registry(), []
+    registry.add(*(BufferSpec(name, (1,), "float32", "account") for name in "ab"))
+    program = Program(registry)
+    program.add("one", [Stage("first", lambda _: ran.append("first"), ("a",), ("b",), beside=True)])
+    program.add("two", [Stage("second", lambda _: ran.append("second"), ("b",), beside=True)])
+    program.add("between", [Stage("main", lambda _: None)])
+    program.run("one", Flags(), "between", "two")
+    with pytest.raises(WiringFault, match=r"stage two\.second hangs on first and runs beside it"):
+        program.run("one", Flags(), "two")
+    assert ran == ["first", "second", "first"]
+
+
 def test_state_is_the_state_groups_and_loads_back_or_names_the_fault():
     registry = Registry()
     registry.add(BufferSpec("a", (2,), "float32", "account"), BufferSpec("b", (2,), "int64", "transient"))
