@@ -9,9 +9,9 @@ Each row is a fresh process; rounds are interleaved and the least CPU of the rou
 figure on a shared machine: only ratios inside one run mean anything. Imports, compilation and the holiday calendar are
 warm before the clock starts (a first decode of a small file pays 1 to 2 s for them). Output goes to the page cache;
 "committed" adds the check of its contract, the sha256 of all files and fsync, as the pipeline does it; "floor" is what
-no decoder can leave out of that: unpack or read, write as many bytes in the cheapest way known, hash them, fsync. The
-source is hashed before the clock starts, because observing it did that; a row of its own says what it takes. Extra
-memory is the peak of the process above what it held when the clock started.
+no decoder can leave out of that: unpack or read, write as many bytes, hash them, fsync. The source is hashed before the
+clock starts, because observing it did that; a row of its own says what it takes. Extra memory is the peak of the
+process above what it held when the clock started.
 
 The MBO file is the real hour with the clock of each copy a day later, an R record before it; nautilus_trader reads the
 file once, not 16 times. "Real" is MBP-10 made of that hour's books, copied in the same way; how it packs is printed
@@ -215,14 +215,13 @@ def hash_source(path: Path, _: Path) -> int:
 def floor(path: Path, out: Path) -> int:
     """What no decoder can leave out of a committed file: unpack or read, write as many bytes, hash them, fsync."""
     n, left = decompress(path, out) if path.suffix == ".zst" else _read(path), int((out / "bytes").read_text())
-    piece, digest = memoryview(bytearray(2**18)), hashlib.sha256()
+    buffer, digest = memoryview(bytearray(2**18)), hashlib.sha256()
     with (out / "raw").open("wb", buffering=0) as f:
-        os.posix_fallocate(f.fileno(), 0, left)
         while left > 0:
-            group = [piece[: min(len(piece), left - at)] for at in range(0, min(left, 22 * len(piece)), len(piece))]
-            for part in group:
-                digest.update(part)
-            left -= os.writev(f.fileno(), group)
+            part = buffer[: min(left, len(buffer))]
+            f.write(part)
+            digest.update(part)
+            left -= len(part)
         os.fsync(f.fileno())
     return n
 

@@ -24,8 +24,6 @@ from foxhunt_assets.errors import BadInput, ContractBroken
 
 MANIFEST = "manifest.json"
 REPORT = "report.txt"
-_IN_ADVANCE = 2**26  # bytes of a growing file to take beyond those that are written
-_PIECES = 1000  # Linux takes 1024 in one call
 
 
 @dataclass(frozen=True)
@@ -93,50 +91,22 @@ def hashed(path: Path) -> Hashed:
     return Hashed(file_sha256(path), state)
 
 
-class NewFile:
-    """A new file of large pieces, written a group at a time into space that was taken in advance: half the time in the
-    kernel of a call for each piece.
+class HashingFile:
+    """A new file whose bytes are hashed as they are written, while they are still in the cache."""
 
-    hashing: hash the bytes as they come, while they are still in the cache.
-    """
-
-    def __init__(self, path: Path, hashing: bool = True):
-        self._path, self._file = path, path.open("wb", buffering=0)
-        self._digest = hashlib.sha256() if hashing else None
-        self._pieces: list[memoryview] = []  # given and not yet written
-        self._size = self._taken = 0
+    def __init__(self, path: Path):
+        self._path, self._file, self._digest = path, path.open("wb"), hashlib.sha256()
 
     def write(self, octets: Any) -> int:
-        """Bytes of an object with the buffer protocol. It is kept as it is: do not change it before `flush`."""
-        piece = memoryview(octets).cast("B")  # one that is written in part goes on at a byte
-        if self._digest:
-            self._digest.update(piece)
-        self._pieces.append(piece)
-        self._size += piece.nbytes
-        return piece.nbytes
+        """Bytes of an object with the buffer protocol, all of them."""
+        self._digest.update(octets)
+        return self._file.write(octets)
 
     def flush(self) -> None:
-        """Write what was given."""
-        descriptor = self._file.fileno()
-        if self._size > self._taken:
-            with contextlib.suppress(OSError):  # no space to take, or no such file system: the write tells
-                os.posix_fallocate(descriptor, self._taken, self._size + _IN_ADVANCE - self._taken)
-                self._taken = self._size + _IN_ADVANCE
-        while self._pieces:
-            done = os.writev(descriptor, self._pieces[:_PIECES])
-            while self._pieces and done >= self._pieces[0].nbytes:
-                done -= self._pieces.pop(0).nbytes
-            if done:
-                self._pieces[0] = self._pieces[0][done:]
+        self._file.flush()
 
     def close(self) -> None:
-        """Write the rest, and give back the space that was not used."""
-        if self.closed:
-            return
-        with self._file:
-            self.flush()
-            if self._taken:
-                self._file.truncate(self._size)
+        self._file.close()
 
     @property
     def closed(self) -> bool:
@@ -144,8 +114,6 @@ class NewFile:
 
     def hashed(self) -> Hashed:
         """Of the closed file."""
-        if not self._digest:
-            raise ValueError(f"{self._path} was written without hashing")
         return Hashed(self._digest.hexdigest(), file_state(self._path))
 
 

@@ -36,7 +36,7 @@ from foxhunt_assets.market.snapshot_folder import (
     values,
 )
 from foxhunt_assets.market.volume import FileVolume, complete_sessions, file_volume, lead_by_volume
-from foxhunt_assets.storage import Hashed, NewFile, file_state, hashed
+from foxhunt_assets.storage import Hashed, HashingFile, file_state, hashed
 
 __all__ = ["DATASET", "EVENT_CLOCK", "Written", "content_hash", "decode", "source_facts", "validate"]
 
@@ -82,10 +82,11 @@ def decode(
     selections = select(path, header, facts, instrument_mode, lead)
     metadata = _file_metadata(header, facts, grid_ms, source.sha256, instrument_mode, len(selections))
     rules = RowRules(grid_ms * 10**6, len(selections) > 1) if written else None
-    with contextlib.closing(NewFile(out / SNAPSHOTS_NAME, hashing=written is not None)) as file:
+    place = out / SNAPSHOTS_NAME
+    with contextlib.closing(HashingFile(place) if written else place.open("wb")) as file:
         passes, segments = _write_series(path, file, rules, facts, grid_ms, selections, metadata, progress)
     pq.write_table(segments, out / SEGMENTS_NAME)
-    if written and rules:
+    if written and rules and isinstance(file, HashingFile):
         written.fault = rules.fault or rules.off_table(segment_table(segments))
         written.file = file.hashed()
     if file_state(path) != source.state:
@@ -104,7 +105,7 @@ def _lead_by_volume(path: Path, facts: ContractFacts, earlier: Sequence[FileVolu
 
 def _write_series(
     path: Path,
-    file: NewFile,
+    file: Any,
     rules: RowRules | None,
     facts: ContractFacts,
     grid_ms: int,
@@ -117,11 +118,6 @@ def _write_series(
     passes: list[Decoder] = []
     tables: list[pa.Table] = []
     with pa.ipc.new_file(file, schema) as writer:
-
-        def write(rows: pa.RecordBatch) -> None:
-            writer.write_batch(rows)
-            file.flush()  # their memory is used again
-
         for selection in selections:
             if passes and not _records_of(passes[0], selection):
                 continue  # the first pass has counted: nothing of this instrument is in the file
@@ -131,7 +127,7 @@ def _write_series(
                     decoder.state["rows"] = passes[-1].state["rows"]
                     decoder.state["n_segments"] = passes[-1].state["n_segments"]
                 share = _share(progress, len(passes), len(selections))
-                tables.append(_write_all(reader, decoder, rules, write, schema, facts, share))
+                tables.append(_write_all(reader, decoder, rules, writer, schema, facts, share))
             passes.append(decoder)
     if progress and len(passes) < len(selections):
         progress(1.0)
@@ -165,7 +161,7 @@ def _write_all(
     reader: DbnReader | CsvReader,
     decoder: Decoder,
     rules: RowRules | None,
-    write: Callable[[pa.RecordBatch], None],
+    writer: pa.RecordBatchFileWriter,
     schema: pa.Schema,
     facts: ContractFacts,
     progress: Callable[[float], None] | None,
@@ -181,7 +177,7 @@ def _write_all(
             n = int(decoder.state["n_out"])
             if rules:
                 rules.first_broken(Rows(*(column[:n] for column in columns_of)))
-            write(output.slice(0, n))
+            writer.write_batch(output.slice(0, n))
 
     told = -1
     for records in reader.batches():

@@ -497,7 +497,7 @@ def test_rows_are_judged_and_hashed_as_they_are_written(tmp_path: Path) -> None:
 
 def test_a_hash_made_on_the_way_is_taken_only_of_the_file_as_it_was_left(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
-    file = storage.NewFile(tmp_path / "a" / "x")
+    file = storage.HashingFile(tmp_path / "a" / "x")
     file.write(b"one")
     file.write(memoryview(b"two"))
     file.close()
