@@ -33,9 +33,9 @@ F, I64, I32, FLAG = torch.zeros(2, 3), torch.zeros(2).long(), torch.zeros(2, 3).
 NO = torch.zeros(2).bool()
 SPAN = (-1.0, 1.0)
 WRONG = {
-    "pre has two dimensions": ("pre", lambda: scan.scan(F, F[0, :1])),
+    "pre has two dimensions": ("pre", lambda: scan.scan(F, F[0, :2])),
     "bias is an integer": ("bias", lambda: scan.scan(torch.zeros(1, 2, 6), I32[0])),
-    "pre has no step": ("pre", lambda: scan.scan(torch.zeros(1, 0, 6), F[0])),
+    "pre has no step": ("pre", lambda: scan.scan(torch.zeros(1, 0, 6), F[0, :2])),
     "s is transposed": ("s", lambda: scan.scan_backward(F[None], F.T[None], F[None], F[None])),
     "values are transposed": ("values", lambda: gae.gae(F, F.T, F, FLAG, FLAG, 0.9, 0.9)),
     "flags are floats": ("truncated", lambda: gae.gae(F, F, F, FLAG, F, 0.9, 0.9)),
