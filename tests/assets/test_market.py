@@ -306,9 +306,12 @@ def test_a_decode_that_is_stopped_leaves_nothing_behind(home, tmp_path, how):
     process = context.Process(target=_decode_slowly, args=(tmp_path, started))
     process.start()
     assert started.wait(60)
-    os.kill(process.pid, how)
-    process.join(30)
-    assert process.exitcode != 0
+    for _ in range(6):  # a finaliser swallows an interrupt that comes while it runs; a person asks again, too
+        os.kill(process.pid, how)
+        process.join(5)
+        if process.exitcode is not None:
+            break
+    assert process.exitcode not in (None, 0)
     left = [p.name for p in (tmp_path / "snapshots").iterdir()]
     assert "k" not in left, "a reader opens only committed folders"
     if how == signal.SIGKILL:  # nobody could tidy up: the next decode of the file does
