@@ -32,7 +32,7 @@ NO_LABEL = -1
 COLUMNS = ("bid_px", "ask_px")  # snapshot columns that labels need
 LABELS_FILE = "frd_labels.arrow"
 _BATCH_ROWS = 65_520  # not a power of two: whole columns would alias in the cache
-_BLOCK_ROWS = 16_368  # their mids, moves and atoms fit the core's own cache
+_BLOCK_ROWS = 32_736  # their mids, moves and atoms fit the core's own cache
 
 
 def half_tick_mids(bid0: torch.Tensor, ask0: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -155,7 +155,7 @@ _PROFILES: dict[str, dict[str, Any]] = {
             "rollout_steps": 32, "epochs": 2, "minibatches": 2, "replay_capacity": 4_096, "replay_rows": 128,
             "lr_encoder": 1e-3, "lr_q": 1e-3, "lr_pi": 1e-3, "lr_v": 1e-3, "popart_beta": 0.02,
         },
-        "run": {"n_steps": 128, "warmup_steps": 16, "checkpoint_every": 64, "threads": 1},
+        "run": {"n_steps": 64, "warmup_steps": 16, "checkpoint_every": 32, "threads": 1},
     },
     "quick": {
         "learning": {"rollout_steps": 32},
