@@ -23,9 +23,9 @@ from typing import Any
 
 import torch
 
+from benchmarks._kernel_sanitizer import TOOLS, run_cases, run_planted, sanitize
+from benchmarks._kernel_speed import copy_bandwidth, measure
 from benchmarks.kernel_rows import rows
-from benchmarks.kernel_sanitizer import TOOLS, run_cases, run_planted, sanitize
-from benchmarks.kernel_speed import copy_bandwidth, measure
 from kernels import build
 
 
@@ -86,7 +86,8 @@ def main() -> None:
     parser.add_argument("--planted", help="run one planted fault and end")
     args = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.exit("benchmarks.gpu_kernels: no NVIDIA GPU here; the sources run on the CPU in tests/kernels")
+        print("no NVIDIA GPU here: nothing was measured; the sources run on the CPU in tests/kernels", file=sys.stderr)
+        sys.exit(2)
     if args.cases or args.planted:
         run_cases() if args.cases else run_planted(args.planted)
         return

@@ -3,7 +3,7 @@
     python -m benchmarks.long_runs                        2,000 steps on a generated fold, 128 accounts
     python -m benchmarks.long_runs --steps 200 --run RUN.json   the orders of another training; its fold must lie here
 
-On a GPU if there is one. Exit code 0 if every pair is PASS, 1 if not.
+On a GPU if there is one. Exit code 0 if every pair is PASS, 1 if not, 2 if nothing was run.
 """
 
 from __future__ import annotations
@@ -123,14 +123,17 @@ def pairs(spec: RunSpec, home: Path, steps: int) -> Iterator[tuple[str, RunSpec,
 
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, help="2,000 on a GPU; without one it must be said")
     parser.add_argument("--run", type=Path, help="orders of a training (run.json)")
     args = parser.parse_args(argv)
-    verdicts = []
+    if not args.steps and not torch.cuda.is_available():
+        print("no NVIDIA GPU: 2,000 steps would take hours; ask for --steps N to run fewer on the CPU")
+        return 2
+    steps, verdicts = args.steps or 2000, []
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
-        spec = RunSpec.read(args.run) if args.run else generated(home, args.steps)
-        for name, a, b in pairs(spec, home, args.steps):
+        spec = RunSpec.read(args.run) if args.run else generated(home, steps)
+        for name, a, b in pairs(spec, home, steps):
             found = compare_runs(Path(a.out).parent / "train", Path(b.out).parent / "train")
             verdicts.append(found.verdict)
             print(f"{found.verdict:8s} {name}: {len(found.files)} artefacts", flush=True)

@@ -358,7 +358,7 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if not torch.cuda.is_available():
         print("no NVIDIA GPU: the captured step was not measured")
-        return 0
+        return 2
     print(f"{torch.cuda.get_device_name()}  torch {torch.__version__}")
     with tempfile.TemporaryDirectory() as home:
         bench = Bench(Path(home))

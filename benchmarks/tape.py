@@ -12,7 +12,7 @@ makes the tensors anew, memory of the device included, and the median of the rou
 copy of a GiB, the median of ten. "host memory" is what as many threads copy from memory to buffers of a piece, with no
 file and no bus. "one thread, pageable" is the plain loop: each batch copied to a tensor, each tensor to the device.
 "reads alone" is a load that sends nothing, "sends alone" one that reads nothing: the slower of the two is what bounds
-a load. "mapped" is the way not taken: benchmarks.tape_mapped. Last comes what the workers of a load did with their
+a load. "mapped" is the way not taken: benchmarks._tape_mapped. Last comes what the workers of a load did with their
 time. Rows are compared with the file before a figure of ours is printed.
 """
 
@@ -37,7 +37,7 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from benchmarks.tape_mapped import through_mapping
+from benchmarks._tape_mapped import through_mapping
 from foxhunt_assets import storage
 from foxhunt_assets.contracts.tables import LEVELS, SNAPSHOTS, arrow_schema, label_columns
 from foxhunt_assets.market import features, norm, tape, upload

@@ -262,12 +262,17 @@ def _bench(args: argparse.Namespace) -> int:
     scripts = sorted(p for p in folder.glob("*.py") if not p.name.startswith("_"))
     if not scripts:
         raise BadInput(f"{folder}: no benchmarks here; run this from a checkout")
-    failed = []
+    failed, idle = [], []
     for script in scripts:
         print(f"== {script.name}", flush=True)
         module = [sys.executable, "-m", f"{folder.name}.{script.stem}"]
-        if subprocess.run(module, cwd=folder.parent, check=False).returncode:
+        code = subprocess.run(module, cwd=folder.parent, check=False).returncode
+        if code == 2:  # it has said what is missing here
+            idle.append(script.name)
+        elif code:
             failed.append(script.name)
+    if idle:
+        print(f"foxhunt: {', '.join(idle)} could measure nothing here", file=sys.stderr)
     if failed:
         print(f"foxhunt: {', '.join(failed)} did not finish", file=sys.stderr)
     return 4 if failed else 0

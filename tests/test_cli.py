@@ -262,9 +262,12 @@ def test_bench_reports_a_benchmark_that_fails(capsys, home, monkeypatch, tmp_pat
     assert run(capsys, "bench")[0] == 2
     (tmp_path / "benchmarks" / "a.py").write_text("print(1)")
     assert run(capsys, "bench")[0] == 0
+    (tmp_path / "benchmarks" / "c.py").write_text("raise SystemExit(2)")
+    code, _, err = run(capsys, "bench")
+    assert code == 0 and "c.py could measure nothing here" in err
     (tmp_path / "benchmarks" / "b.py").write_text("raise SystemExit(3)")
     code, _, err = run(capsys, "bench")
-    assert code == 4 and "b.py" in err
+    assert code == 4 and "b.py did not finish" in err
 
 
 def test_a_second_ui_of_one_home_is_refused_with_the_pid_of_the_first(home):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks._kernel_speed import agree
 from benchmarks.kernel_rows import Row, encoder, learning, market, measuring, plumbing
-from benchmarks.kernel_speed import agree
 from kernels import build
 from tests.kernels import shim
 

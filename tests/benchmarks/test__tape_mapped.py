@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from benchmarks import tape as bench
-from benchmarks.tape_mapped import through_mapping
+from benchmarks._tape_mapped import through_mapping
 from foxhunt_assets.market import tape, upload
 
 
