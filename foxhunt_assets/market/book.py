@@ -9,11 +9,11 @@ some records before its turn, because most lie outside the core's own cache. The
 array, best last, so that a change near the touch moves few elements and the ten best are its end.
 Both grow between records.
 
-A file that begins without a clear or a snapshot lacks the orders that rested before it, and those far from the touch
-may rest on for the whole file unseen. But a trade at a price proves that no older ask below it and no older bid above
-it is left, and every order since is in the file. So the ten levels of both sides are known where the tenth bid lies
-above the lowest price traded since the file began and the tenth ask below the highest, until a clear or a snapshot
-makes the whole book known.
+A file that begins without a snapshot, or an instrument without a clear, lacks the orders that rested before it, and
+those far from the touch may rest on for the whole file unseen. But a trade at a price proves that no older ask below
+it and no older bid above it is left, and every order since is in the file. So the ten levels of both sides are known
+where the tenth bid lies above the lowest price traded since the file began and the tenth ask below the highest, until
+a clear or a snapshot makes the whole book known.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ _ID, _SIDE_ROW, _KEY, _SIZE = range(4)  # columns of the order table
 _LEVEL_KEY, _LEVEL_SIZE, _LEVEL_COUNT = range(3)
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads consecutive order ids
 _OVER_INT32 = np.int64(-0x7FFFFFFF80000000)  # the top bits of two uint32 side by side
-_CLEAR = ord("R")
 _BINARY_FROM = 16  # deeper than this a level is found by halving, nearer by walking
 
 
@@ -89,9 +88,10 @@ def grow(orders: np.ndarray) -> bool:
     return True
 
 
-def begin(orders: np.ndarray, action: int, flags: int) -> None:
-    """The first record of a file, of any instrument: a clear or a snapshot there says that all books begin with it."""
-    if action == _CLEAR or flags & F_SNAPSHOT:
+def begin(orders: np.ndarray, flags: int) -> None:
+    """The first record of a file, of any instrument: a snapshot there says that all books begin with it. A clear is of
+    its own instrument alone."""
+    if flags & F_SNAPSHOT:
         orders["known"] = WHOLE
 
 

@@ -251,8 +251,7 @@ class Decoder:
         """Take a batch, uint8 [n, record size]; yields when the output is full. Empty it before going on."""
         at = 0
         if self.row == 0 and self.orders is not None and len(records):
-            first = records[0].view(self.header.dtype)[0]
-            book.begin(self.orders, int(first["action"]), int(first["flags"]))
+            book.begin(self.orders, int(records[0].view(self.header.dtype)[0]["flags"]))
         while at < len(records):
             at, error = self._run(records, at)
             if error == grid.GROW:

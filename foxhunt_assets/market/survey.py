@@ -133,7 +133,7 @@ class RecordChunks:
         new = np.zeros((3, 2, LEVELS), np.int32)
         at = 0
         if not self._begun:
-            book.begin(self._orders, int(action[0]), int(flags[0]))
+            book.begin(self._orders, int(flags[0]))
             self._begun = True
         while at < len(octets):
             at, skipped, unproven, full = _best_prices(

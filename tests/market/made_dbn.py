@@ -110,7 +110,11 @@ def write_mbp(path: Path, records: Sequence[np.ndarray], **header: object) -> Pa
 
 
 def write_mbo(path: Path, records: Sequence[np.ndarray], *, clear: bool = True, **header: object) -> Path:
-    """An MBO file in one frame. clear: an R of ESH4 stands before the records, so that all books are known."""
+    """An MBO file in one frame. clear: an R of each instrument stands before the records, so that its book is known."""
     if clear:
-        records = [mbo(int(records[0]["ts_recv"][0]), "R", "N", 0, 0, 0), *records]
+        ids = dict.fromkeys(np.concatenate(records)["instrument_id"].tolist())
+        clears = [mbo(int(records[0]["ts_recv"][0]), "R", "N", 0, 0, 0) for _ in ids]
+        for one, instrument in zip(clears, ids):
+            one["instrument_id"] = instrument
+        records = [*clears, *records]
     return write(path, [metadata(databento_dbn.Schema.MBO, **header) + np.concatenate(records).tobytes()])

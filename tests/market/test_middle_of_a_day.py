@@ -13,7 +13,7 @@ import pytest
 from foxhunt_assets.contracts.instruments import contract
 from foxhunt_assets.errors import BadInput
 from foxhunt_assets.market import inspect, snapshots
-from foxhunt_assets.market.dbn import DbnReader
+from foxhunt_assets.market.dbn import F_SNAPSHOT, DbnReader
 from foxhunt_assets.market.snapshot_folder import open_segments, open_snapshots
 from tests.market import made_dbn as made
 from tests.market.made_dbn import MS, mbo, ns
@@ -106,3 +106,17 @@ def test_the_second_half_of_the_real_hour_is_never_proven(real_data: Path, tmp_p
     path = cut_hour(real_data, tmp_path / "half", 34_396, clear=False)
     with pytest.raises(BadInput, match="trading never proves ten levels of both sides; download it from the start"):
         snapshots.decode(path, path.parent, ES, 250)
+
+
+def test_a_clear_at_the_start_makes_the_book_of_its_own_instrument_known_and_a_snapshot_all(tmp_path: Path) -> None:
+    both = {"ESH4": [(*made.YEAR, made.ESH4)], "ESM4": [(*made.YEAR, made.ESM4)]}
+    other = ten_levels(T0 + MS)
+    for record in other:
+        record["instrument_id"] = made.ESM4
+    records = [mbo(T0, "R", "N", 0, 0, 0), *ten_levels(T0), *other]
+    for flags, known in ((0, ["ESH4"]), (F_SNAPSHOT, ["ESH4", "ESM4"])):
+        records[0]["flags"] = flags
+        path = made.write_mbo(tmp_path / "a.dbn", records, clear=False, mappings=both)
+        report = snapshots.decode(path, tmp_path, ES, snapshots.EVENT_CLOCK, "all")
+        assert open_segments(tmp_path)["symbol"].to_pylist() == known
+        assert report["unproven_events"] == 2 - len(known)

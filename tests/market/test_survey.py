@@ -62,7 +62,7 @@ def test_orders_that_no_book_can_hold_are_told(tmp_path: Path) -> None:
         many.append(record)
     odd = mbo(T0 + 999, "A", "A", 999, 20_001, 1)
     odd["price"] = 1
-    facts = inspect.inspect(made.write_mbo(tmp_path / "a.dbn", [*many, odd]))
+    facts = inspect.inspect(made.write_mbo(tmp_path / "a.dbn", [*many, odd], clear=False))
     assert "3 order records in no book" in facts["warnings"][-1], "two instruments too many, one price off the step"
 
 
