@@ -49,7 +49,7 @@ def test_pieces_change_no_bit(two, monkeypatch, rows):
 
 
 def test_the_host_holds_pieces_and_no_column(tmp_path, monkeypatch):
-    n = 60_000
+    n = 240_000  # a column of 9.6 MB; what a thread reads gaps into is 256 KiB whatever the rows
     columns = random_columns(n, 4)
     write_folder(tmp_path / "k", columns, [n], [segment(0, 0, n)])  # one batch: a copy of it would be a column
     monkeypatch.setattr(upload, "PIECE_BYTES", 20_000)
